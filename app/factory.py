@@ -13,6 +13,7 @@ from app.api import (
     events,
     health,
     inference,
+    interactive,
     job_verbs,
     jobs,
     logs,
@@ -40,7 +41,7 @@ from app.compat.runai.dialect import RUNAI
 from app.database.engine import Database
 from app.database.from_settings import open_database
 from app.domain.token_bucket import Rate
-from app.http import auth, errors
+from app.http import auth, errors, hosts
 from app.http.context import EXTENSION, Backend, dialect
 from app.http.dialect import ADMINISTRATOR_KEY, NATIVE, Dialect
 from app.http.envelope import request_id
@@ -68,6 +69,7 @@ BLUEPRINTS = (
     metrics.blueprint,
     logs.blueprint,
     results.blueprint,
+    interactive.blueprint,
     cluster.blueprint,
     comparisons.blueprint,
     data.blueprint,
@@ -121,6 +123,7 @@ def create_app(
     app.extensions[EXTENSION] = backend_of(settings, db=db, dispatcher=dispatcher)
     prometheus.register(app, directory=inherited_multiprocess_directory())
     errors.register(app)
+    hosts.register(app)
     auth.register(app)
     app.after_request(_finish)
     app.register_blueprint(health.blueprint)
@@ -146,18 +149,19 @@ def create_app(
 
 def backend_of(settings: Settings, *, db: Database | None = None, dispatcher: Rings | None = None) -> Backend:
     """What the routes work with. It connects when it is first asked."""
+    shares = settings.thread_shares
     return Backend(
         plane=_control_plane(settings, db, dispatcher),
         settings=settings,
         streams=Slots(
-            settings.api.max_streams,
-            settings.api.max_streams_per_project or max(1, settings.api.max_streams * 2 // 3),
+            shares.streams,
+            settings.api.max_streams_per_project or max(1, shares.streams * 2 // 3),
             what="streams",
             otherwise="retry later, or read without following",
         ),
         answers=Slots(
-            settings.api.most_answers,
-            settings.api.most_answers_per_project,
+            shares.answers,
+            settings.api.max_answers_per_project or max(1, shares.answers * 2 // 3),
             what="requests to models",
             otherwise="retry later, or ask a gateway itself",
         ),
@@ -168,20 +172,24 @@ def backend_of(settings: Settings, *, db: Database | None = None, dispatcher: Ri
             otherwise="send them whole, and fewer at a time",
         ),
         viewers=Slots(
-            settings.web.max_streams,
-            max(1, settings.web.max_streams * 2 // 3),
+            shares.viewers,
+            max(1, shares.viewers * 2 // 3),
             what="streams of the dashboard",
             otherwise="the page asks every few seconds instead",
         ),
         previews=Slots(
-            max(2, settings.api.threads // 16),
-            max(1, settings.api.threads // 32),
-            what="previews of data",
-            otherwise="try again in a moment",
+            shares.previews, max(1, shares.previews // 2), what="previews of data", otherwise="try again in a moment"
         ),
+        openings=_slots_of_openings(shares.openings),
         limits=_rate_limits(settings),
         dialects=(NATIVE, *FOREIGN, WEB),
     )
+
+
+def _slots_of_openings(limit: int) -> Slots:
+    """For requests that wait until a job's sandbox is open, which takes some seconds at worst."""
+    what, otherwise = "places to wait for the sandbox of a job", "try again in a moment"
+    return Slots(limit, max(1, limit // 2), what=what, otherwise=otherwise)
 
 
 def _control_plane(settings: Settings, db: Database | None, dispatcher: Rings | None) -> ControlPlane:

@@ -11,6 +11,7 @@ BENCHMARKS = {
     "dispatch": "benchmarks.dispatch",
     "footprint": "benchmarks.footprint",
     "gateway": "benchmarks.gateway",
+    "interactive": "benchmarks.interactive",
     "logs": "benchmarks.logs",
     "memory": "benchmarks.memory",
     "metrics": "benchmarks.metrics",

@@ -50,7 +50,7 @@ def started(folder: Path, stack: ExitStack) -> Site:
     token = relay_token(settings.security.secret_key, job_id=job_id, attempt=ATTEMPT, fence=FENCE)
     relay = RelayProcess()
     stack.callback(relay.close)
-    relay.start(RelayPlace(address="127.0.0.1", engine=_engine(folder, stack), token=token))
+    relay.start(RelayPlace(address="127.0.0.1", socket=_engine(folder, stack), token=token))
     port = relay.port()
     _add_service(db, job_id, port)
     key = api_keys.create(db, SecretBox(settings.security.secret_key), role=Role.INFERENCE, project="default").key

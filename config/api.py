@@ -11,17 +11,15 @@ class ApiSettings:
     host: str = setting("127.0.0.1", "address the API listens on")
     port: int = setting(8000, "port the API listens on", rules.port)
     workers: int = setting(1, "gunicorn processes", rules.at_least_one)
-    threads: int = setting(128, "request threads per process", rules.at_least_one)
-    max_streams: int = setting(
-        48, "open event streams per process; below threads, so that streams can't starve it", rules.at_least_one
-    )
+    threads: int = setting(192, "request threads per process", rules.at_least_one)
+    max_streams: int = setting(0, "open event streams per process; 0: a quarter of threads", rules.not_negative)
     max_streams_per_project: int = setting(
         0, "open event streams of one project per process; 0: two thirds of them", rules.not_negative
     )
     max_answers: int = setting(
         0,
-        "requests to models that a process hands on to a gateway at a time; with streams below threads; 0: what "
-        "threads leave beside streams, without an eighth for other requests",
+        "requests to models that a process hands on to a gateway at a time; 0: what threads leave beside all else that "
+        "waits, and an eighth for requests that don't",
         rules.not_negative,
     )
     max_answers_per_project: int = setting(
@@ -47,11 +45,56 @@ class ApiSettings:
         0, "number of proxies in front of the API, and so of trusted X-Forwarded-For entries", rules.not_negative
     )
 
-    @property
-    def most_answers(self) -> int:
-        """Requests to models at a time, each of which holds a thread."""
-        return self.max_answers or max(1, self.threads - self.max_streams - self.threads // 8)
+
+@dataclass(frozen=True, kw_only=True)
+class ThreadShares:
+    """How many request threads of an API process may wait at a time, by what they wait for.
+
+    ``others`` are left for requests that don't wait; all of them together are at most the threads of the process.
+    """
+
+    streams: int
+    viewers: int  # tabs of the dashboard
+    previews: int  # of data, by coordinators
+    openings: int  # of sandboxes, by nodes
+    answers: int  # of models, by gateways
+    others: int
 
     @property
-    def most_answers_per_project(self) -> int:
-        return self.max_answers_per_project or max(1, self.most_answers * 2 // 3)
+    def total(self) -> int:
+        return self.streams + self.viewers + self.previews + self.openings + self.answers + self.others
+
+    def contradictions(self, threads: int) -> list[str]:
+        if self.total <= threads:
+            return []
+        waiting = (
+            f"{self.streams} for event streams (TRAINYARD_API_MAX_STREAMS), {self.answers} for models "
+            f"(TRAINYARD_API_MAX_ANSWERS), {self.viewers} for tabs of the dashboard (TRAINYARD_WEB_MAX_STREAMS), "
+            f"{self.previews} for previews of data, {self.openings} for sandboxes"
+        )
+        problem = (
+            f"TRAINYARD_API_THREADS is {threads}, and of these may wait at a time: {waiting}; {self.others} must be "
+            f"left for other requests, which is {self.total} in all. Lower one of them (0: a share of the threads), or "
+            "raise the threads"
+        )
+        return [problem]
+
+
+def thread_shares(api: ApiSettings, *, viewers: int | None) -> ThreadShares:
+    """``viewers``: setting of the dashboard, 0 for its default; None without a dashboard.
+
+    The defaults fit from four threads on; numbers that an operator has set may be too large together.
+    """
+    threads = api.threads
+    streams = api.max_streams or max(1, threads // 4)
+    tabs = 0 if viewers is None else viewers or threads // 8
+    few = max(1, threads // 16)
+    rest = threads - streams - tabs - 2 * few - threads // 8
+    return ThreadShares(
+        streams=streams,
+        viewers=tabs,
+        previews=few,
+        openings=few,
+        answers=api.max_answers or max(1, rest),
+        others=threads // 8,
+    )

@@ -33,6 +33,34 @@ class GatewaySettings:
     tokens_per_minute: int = setting(
         0, "tokens per minute of one key, prompts and answers together, in one gateway; 0: no limit", rules.not_negative
     )
+    sessions_url: str = setting(
+        "",
+        "URL at which people reach a gateway for shells, commands and forwarded ports; empty: the address by which "
+        "they reach the API, whose proxy sends `/v1/sessions/` to the gateway (`trainyard up` sets its own)",
+        rules.http_url,
+    )
+    ports_url: str = setting(
+        "",
+        "URL of a host of its own, where browsers reach ports of jobs, so that pages of jobs share no cookies with the "
+        "dashboard; with `*.` before the host each port has an origin of its own; empty: no port is served "
+        "(`trainyard up` sets `http://jobs.localhost`)",
+        rules.host_url,
+    )
+    port_seconds: int = setting(
+        8 * 3600, "how long the address of a port that a person was given may be used", rules.at_least_one
+    )
+    most_port_body_bytes: int = setting(
+        1 << 30, "largest body of a request to a port of a job; bodies are passed on as they come", rules.at_least_one
+    )
+    session_idle_seconds: int = setting(
+        3600,
+        "after which a shell or a forwarded connection on which nothing comes or goes is ended; a command without a "
+        "terminal may be silent for longer",
+        rules.at_least_one,
+    )
+    most_sessions: int = setting(
+        500, "shells, commands and connections to ports that one gateway has open at a time", rules.at_least_one
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from config import value_rules as rules
-from config.api import ApiSettings
+from config.api import ApiSettings, ThreadShares, thread_shares
 from config.fetching import CacheSettings, FetchSettings
 from config.fields import setting
 from config.files import FilesSettings
@@ -154,6 +154,11 @@ class Settings:
     web: WebSettings
     oidc: OidcSettings
     log: LogSettings
+
+    @property
+    def thread_shares(self) -> ThreadShares:
+        """How the request threads of an API process are divided."""
+        return thread_shares(self.api, viewers=self.web.max_streams if self.web.enabled else None)
 
     @property
     def admin_key_file(self) -> Path:
@@ -380,10 +385,7 @@ def _contradictions(settings: Settings) -> list[str]:
         problems.append("TRAINYARD_LEASE_RENEW_SECONDS must be at most half of TRAINYARD_LEASE_FENCE_SECONDS")
     if settings.node.heartbeat_seconds * 2 > settings.node.lost_seconds:
         problems.append("TRAINYARD_NODE_HEARTBEAT_SECONDS must be at most half of TRAINYARD_NODE_LOST_SECONDS")
-    if settings.api.max_streams >= settings.api.threads:
-        problems.append("TRAINYARD_API_MAX_STREAMS must be below TRAINYARD_API_THREADS")
-    elif settings.api.max_streams + settings.api.max_answers >= settings.api.threads:
-        problems.append("TRAINYARD_API_MAX_STREAMS + TRAINYARD_API_MAX_ANSWERS must be below TRAINYARD_API_THREADS")
+    problems += settings.thread_shares.contradictions(settings.api.threads)
     problems += settings.oidc.contradictions()
     for scheme in ("s3", "oci", "obs"):
         if bool(getattr(settings.fetch, f"{scheme}_key")) != bool(getattr(settings.fetch, f"{scheme}_secret")):

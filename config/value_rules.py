@@ -69,6 +69,13 @@ def http_url(value: str) -> None:
         raise ValueError("expected a URL like https://host/path, with nothing else in it")
 
 
+def host_url(value: str) -> None:
+    """Empty means none."""
+    http_url(value)
+    if urlsplit(value).path not in ("", "/"):
+        raise ValueError("expected a URL like https://host, without a path")
+
+
 def log_level(value: str) -> None:
     if value.upper() not in LOG_LEVELS:
         raise ValueError(f"expected one of {', '.join(LOG_LEVELS)}")

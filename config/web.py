@@ -12,8 +12,7 @@ class WebSettings:
     session_seconds: float = setting(43_200.0, "a sign-in ends after this time")
     idle_seconds: float = setting(7_200.0, "a sign-in ends after this time without a page or an action")
     max_streams: int = setting(
-        24,
-        "tabs per process that receive changes as events; further ones poll. With `TRAINYARD_API_MAX_STREAMS` below "
-        "`TRAINYARD_API_THREADS`",
-        rules.at_least_one,
+        0,
+        "tabs per process that receive changes as events; further ones poll; 0: an eighth of `TRAINYARD_API_THREADS`",
+        rules.not_negative,
     )

@@ -14,8 +14,10 @@ from app.schemas.inference import (
     RecordsSchema,
     SubmitInferenceSchema,
 )
+from app.schemas.interactive import NewSessionSchema
 from app.schemas.spec.benchmarks import BenchmarkSchema, Dataset, PlannedEvaluationSchema, RequirementSchema
 from app.schemas.spec.data_config import DataConfigSchema, FilterSchema, PreprocessSchema, SamplingSchema, SourceSchema
+from app.schemas.spec.interactive_config import InteractiveConfigSchema, PortSchema, ReadinessProbeSchema
 from app.schemas.spec.output_config import CheckpointConfigSchema, OutputConfigSchema
 from app.schemas.spec.packages import PackagesSchema
 from app.schemas.spec.resource_config import ResourceConfigSchema
@@ -94,6 +96,10 @@ SECTIONS: dict[str, type[Schema]] = {
     "checkpoint": CheckpointConfigSchema,
     "scheduling_config": SchedulingConfigSchema,
     "tracking": TrackerSchema,
+    "interactive_config": InteractiveConfigSchema,
+    "ports": PortSchema,
+    "readiness_probe": ReadinessProbeSchema,
+    "new session": NewSessionSchema,
     "sweep": CreateSweepSchema,
     "objective": ObjectiveSchema,
     "constraints": ConstraintSchema,

@@ -184,6 +184,7 @@ GENERATED: dict[str, dict[str, Callable[[], str]]] = {
         "benchmarks": benchmark_types,
         "parameters": benchmark_parameters,
     },
+    "docs/reference/interactive.md": _fields("interactive_config", "ports", "readiness_probe", "new session"),
     "docs/reference/judge.md": {"parameters of the judge": parameters_of_judges},
     "docs/reference/sweeps.md": _fields(
         *("sweep", "objective", "constraints", "method", "early_stopping", "budget", "on_failed_trials"),

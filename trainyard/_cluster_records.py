@@ -93,6 +93,7 @@ class Project(TypedDict):
     quota: dict[str, Any]
     usage: NotRequired[dict[str, Any]]
     egress: list[str]
+    sessions: str
     created_at: str
 
 

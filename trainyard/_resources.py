@@ -128,10 +128,18 @@ class Projects:
         return cast("records.Project", self._calls.record("POST", "/v1/projects", body=body))
 
     def change(
-        self, name: str, *, description: str | None = None, quota: Mapping[str, Any] | None = None
+        self,
+        name: str,
+        *,
+        description: str | None = None,
+        quota: Mapping[str, Any] | None = None,
+        sessions: str | None = None,
     ) -> records.Project:
-        """Omitted fields and limits are unchanged; a limit of None is removed."""
-        body = without_unset(description=description, quota=quota)
+        """Omitted fields and limits are unchanged; a limit of None is removed.
+
+        ``sessions``: whether people may reach its running jobs; allowed, recorded or off.
+        """
+        body = without_unset(description=description, quota=quota, sessions=sessions)
         return cast("records.Project", self._calls.record("PATCH", f"/v1/projects/{quote(name)}", body=body))
 
     def change_egress(self, name: str, *, add: Sequence[str] = (), remove: Sequence[str] = ()) -> records.Project:

@@ -47,6 +47,7 @@ from trainyard._http import Query, Transport, quote
 from trainyard._inference import InferenceJobs
 from trainyard._job_logs import JobLogs
 from trainyard._provenance import Provenance
+from trainyard._reaching import Reaching
 from trainyard._resources import Audit, Data, Keys, Models, Nodes, Projects, Queues, Webhooks
 from trainyard._services import Services
 from trainyard._sweeps import Sweeps
@@ -86,7 +87,7 @@ _STARTED = {"TRAINING", "EVALUATING", "SERVING", "PAUSED", *TERMINAL}
 Patience, IMPATIENT = RetryPolicy, NO_RETRY  # former names, which programs of users import
 
 
-class Client(JobLogs):
+class Client(JobLogs, Reaching):
     """A client of one server with one key; safe to use from several threads.
 
     ``project`` selects the project for a key that sees several. ``patience`` is the retry policy: how often to retry

@@ -36,6 +36,8 @@ from trainyard._inference_records import Figure as Figure  # noqa: PLC0414 – t
 from trainyard._inference_records import InferenceJob as InferenceJob  # noqa: PLC0414 – the same
 from trainyard._inference_records import ReportedEvaluation as ReportedEvaluation  # noqa: PLC0414 – the same
 from trainyard._inference_records import Verdict as Verdict  # noqa: PLC0414 – the same
+from trainyard._interactive_records import InteractiveSession as InteractiveSession  # noqa: PLC0414 – the same
+from trainyard._interactive_records import JobPort as JobPort  # noqa: PLC0414 – the same
 from trainyard._service_records import SERVICE_TERMINAL as SERVICE_TERMINAL  # noqa: PLC0414 – the same
 from trainyard._service_records import CreatedService as CreatedService  # noqa: PLC0414 – the same
 from trainyard._service_records import Replica as Replica  # noqa: PLC0414 – the same

@@ -106,8 +106,8 @@ def list_artifacts(job_id: str, query: dict[str, Any]) -> Reply:
 @operation("Get the TensorBoard URL of a job", permission=Permission.VIEW, answer=TensorboardSchema)
 def get_tensorboard(job_id: str) -> Reply:
     with plane().db.read() as session:
-        lookup.find(session, caller(), job_id)
-    found = tensorboards.address_of(backend().settings, job_id)
+        name = lookup.find(session, caller(), job_id).name
+    found = tensorboards.address_of(backend().settings, job_id, name)
     if found is None:
         raise NotFound(
             "TensorBoard is not configured: the operator runs `trainyard tensorboard` and sets "

@@ -30,10 +30,18 @@ COMMANDS = {
     "download": ("app.cli.client.jobs.download:download", "Download a job's files."),
     "open": ("app.cli.client.jobs.pages:open_page", "Open the dashboard, or a job's TensorBoard, in the browser."),
     "cancel": ("app.cli.client.jobs.verbs:cancel", "Cancel a job."),
+    "release": ("app.cli.client.interactive.sessions:release", "End a failed job whose sandbox was kept."),
     "checkpoint": ("app.cli.client.jobs.verbs:checkpoint", "Save a checkpoint of a running job; it continues."),
     "pause": ("app.cli.client.jobs.verbs:pause", "Save a job and stop it until it is resumed."),
     "resume": ("app.cli.client.jobs.verbs:resume", "Put a paused job back into its queue."),
     "retry": ("app.cli.client.jobs.verbs:retry", "Retry a finished job as a new job."),
+    "exec": ("app.cli.client.interactive.exec_commands:exec_", "Run a command in a running job."),
+    "shell": ("app.cli.client.interactive.exec_commands:shell", "Open a shell in a running job."),
+    "port-forward": ("app.cli.client.interactive.forward_command:port_forward", "Forward ports to a running job."),
+    "ports": ("app.cli.client.interactive.ports:ports", "List a job's ports, and where they are served."),
+    "notebook": ("app.cli.client.interactive.notebook:notebook", "Open JupyterLab in a job, or in a new one."),
+    "sessions": ("app.cli.client.interactive.sessions:sessions", "List the sessions of a job, and end them."),
+    "ssh-proxy": ("app.cli.client.interactive.ssh_proxy:ssh_proxy", "Let ssh, scp and editors reach a running job."),
     "compare": ("app.cli.client.jobs.compare:compare", "Compare jobs: documents, metrics, weights."),
     "sweep": ("app.cli.client.sweeps.commands:sweep", "Search for hyperparameters: submit, watch, best, replay."),
     "infer": ("app.cli.client.inference.infer:infer", "Run a model over records: completions, scores, vectors."),
@@ -66,7 +74,7 @@ COMMANDS = {
     "doctor": ("app.cli.admin.doctor:doctor", "Diagnose the deployment and suggest fixes."),
     "health": ("app.cli.admin.health:health", "Report whether a coordinator or node worker is alive."),
     "routes": ("app.cli.local.flask_commands:routes", "Show every URL of the API."),
-    "shell": ("app.cli.local.flask_commands:shell", "Open Python with the application loaded."),
+    "python": ("app.cli.local.flask_commands:python", "Open Python with the application loaded."),
 }
 
 

@@ -14,10 +14,12 @@ def checked_name(_ctx: click.Context, _param: click.Parameter, value: str | None
     return value
 
 
-def checked_text(longest: int) -> Callable[[click.Context, click.Parameter, str], str]:
+def checked_text(longest: int) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
     """A click callback that validates a text; text from a shell may contain bytes that are not UTF-8."""
 
-    def check(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
+    def check(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+        if value is None:
+            return None
         if len(value) > longest:
             raise click.BadParameter(f"use at most {longest} characters")
         if not value.isascii() and value.encode(errors="ignore").decode() != value:

@@ -10,6 +10,11 @@ def uses_images() -> bool:
     return bool(plane().reading.image_sources)
 
 
+def knows_groups() -> bool:
+    """Whether an identity provider says in which groups people are."""
+    return plane().reading.knows_groups
+
+
 def may_read(directory: str) -> bool:
     """Whether jobs may read a directory of the nodes."""
     try:

@@ -9,7 +9,7 @@ TrainyardError
 ├── Conflict (409)          IllegalTransition · StaleJob · StillNeeded · LeaseLost · IdempotencyConflict
 ├── TooLarge (413)
 ├── LimitExceeded (429)     QuotaExceeded
-└── Unavailable (503)       TransientStorageError
+└── Unavailable (503)       TransientStorageError · SandboxNotOpen
 
 A message names the thing, the rule and the way out.
 """
@@ -156,6 +156,10 @@ class Unavailable(TrainyardError):
 
 class TransientStorageError(Unavailable):
     pass
+
+
+class SandboxNotOpen(Unavailable):
+    """A running job can't be reached yet; the message is for the person who asks, unlike those of dependencies."""
 
 
 class ErrorType(NamedTuple):

@@ -12,7 +12,6 @@ from types import TracebackType
 from typing import Any
 
 from marshmallow import Schema
-from tornado.httputil import HTTPServerRequest
 from tornado.web import RequestHandler, stream_request_body
 
 from app.compat.openai.answers.problems import error_body
@@ -21,6 +20,7 @@ from app.domain.errors import InvalidRequest, TooLarge
 from app.domain.spec.inference import EMBED, GENERATE, SCORE
 from app.gateway.backend import Backend, Credentials
 from app.gateway.cancelled import CancelledAnswers
+from app.gateway.client_address import address_of
 from app.gateway.dispatch import VIEW_SECONDS, Asked, Dispatch, Outcome
 from app.gateway.event_stream import Tokens
 from app.gateway.failures import NoReplica, failure_of
@@ -260,7 +260,7 @@ class AnswerHandler(RequestHandler):
         return Credentials(
             key=key.strip() if scheme.lower() == "bearer" else "",
             project=(headers.get(OPENAI_PROJECT_HEADER) or headers.get(PROJECT_HEADER) or "").strip(),
-            address=_address(self.request, self._gateway.settings.api.proxies),
+            address=address_of(self.request, self._gateway.settings.api.proxies),
         )
 
     def _uncount(self) -> None:
@@ -274,14 +274,6 @@ class AnswerHandler(RequestHandler):
 
 def _stopping() -> NoReplica:
     return NoReplica("this gateway is stopping; ask again", retry_after_seconds=1)
-
-
-def _address(request: HTTPServerRequest, proxies: int) -> str:
-    """Who asks: only what so many proxies have added is believed."""
-    forwarded = request.headers.get("X-Forwarded-For", "").split(",")
-    if 0 < proxies <= len(forwarded) and (found := forwarded[-proxies].strip()):
-        return found
-    return request.remote_ip or ""
 
 
 def _validated(schema: Schema, raw: bytes, max_nesting: int) -> dict[str, Any]:

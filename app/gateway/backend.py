@@ -93,6 +93,10 @@ class Backend:
         _remember(self._callers, asks, found)
         return found
 
+    async def holder(self, credentials: Credentials) -> Caller:
+        """Whose key it is, whatever it permits. Raises Unauthenticated and LimitExceeded."""
+        return await self.on_thread(self._holder, credentials)
+
     async def route(self, caller: Caller, model: str, task: str) -> Route:
         """The service that answers for the model; may make one. Raises NotFound and Conflict."""
         wanted = (caller.project, model, task)
@@ -158,6 +162,13 @@ class Backend:
             self._note(error, caller, credentials)
             raise
         return caller
+
+    def _holder(self, credentials: Credentials) -> Caller:
+        try:
+            return self._authenticated(credentials)
+        except _DENIED as error:
+            self._note(error, None, credentials)
+            raise
 
     def _authenticated(self, credentials: Credentials) -> Caller:
         """Failed authentications are limited by address, as the API does."""

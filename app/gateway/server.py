@@ -18,6 +18,8 @@ from app.gateway.cancelled import CancelledAnswers
 from app.gateway.dispatch import Dispatch
 from app.gateway.failures import failure_of
 from app.gateway.figures import CONTENT_TYPE, Figures
+from app.gateway.interactive.ports_side import PortsSide
+from app.gateway.interactive.sessions_side import SessionsSide
 from app.gateway.limits import KeyLimits
 from app.gateway.loads import Loads
 from app.gateway.open_requests import OpenRequests
@@ -55,6 +57,9 @@ class GatewayServer:
             settings.gateway.max_requests, most_bytes=MOST_BODIES * settings.gateway.max_body_bytes
         )
         self._figures.watch(lambda: self._loads.open)
+        self._session_slots = OpenRequests(settings.gateway.most_sessions, most_bytes=0)  # of sessions and ports
+        self._sessions = SessionsSide(settings, plane, self._session_slots, gateway_id=gateway_id)
+        self._ports = PortsSide(settings, plane, self._backend, self._session_slots)
         limits = KeyLimits(
             requests_per_minute=settings.gateway.requests_per_minute,
             tokens_per_minute=settings.gateway.tokens_per_minute,
@@ -72,7 +77,7 @@ class GatewayServer:
             open_requests=self._open_requests,
         )
         self.http = HTTPServer(
-            self._application(gateway),
+            self._ports.before(self._application(gateway)),
             max_body_size=UNLIMITED_BYTES,
             body_timeout=BODY_SECONDS,
             idle_connection_timeout=IDLE_CONNECTION_SECONDS,
@@ -82,19 +87,30 @@ class GatewayServer:
     def start(self) -> None:
         self._tasks = [
             asyncio.create_task(each)
-            for each in (self._loads.run(), self._usage.run(), self._samples.run(), self._sweep())
+            for each in (
+                self._loads.run(),
+                self._usage.run(),
+                self._samples.run(),
+                self._sweep(),
+                self._sessions.watch(),
+                self._ports.watch(),
+            )
         ]
 
     async def close(self, *, seconds: float) -> None:
         """Take no new requests, refuse those that wait, let answers end for so long; then end them with an error."""
         self.http.stop()
         self._dispatch.is_closing = True
+        sessions = asyncio.create_task(self._sessions.drain(seconds=seconds))
+        ports = asyncio.create_task(self._ports.close(seconds=seconds))
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._open_requests.gone(), seconds)
         for end in list(self._open_requests.enders):
             end()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._open_requests.gone(), END_SECONDS)
+        await sessions
+        await ports
         await self.http.close_all_connections()
         await self._cancelled.gone(END_SECONDS)
         for task in self._tasks:
@@ -104,12 +120,14 @@ class GatewayServer:
         await self._usage.flush()
         await self._samples.flush()
         self._pool.close()
+        self._sessions.close()
         self._backend.close()
 
     def _application(self, gateway: Gateway) -> Application:
         names = "|".join(KINDS)
         routes: list[Any] = [
             (rf"/(?:openai/)?v1/({names})", AnswerHandler, {"gateway": gateway}),
+            *self._sessions.routes,
             (r"/health", HealthHandler, {"dispatch": self._dispatch}),
             (r"/metrics", MetricsHandler, {"figures": self._figures}),
         ]

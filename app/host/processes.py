@@ -23,6 +23,7 @@ DEAD = ("Z", "X")
 ATTEMPT_GROUPS = "trainyard"
 _ATTEMPT_GROUP = re.compile(rb"/%b/(job-[^/.\n]+\.\d+\.[^/\n]+)" % ATTEMPT_GROUPS.encode())
 NODELESS = "node"  # in place of the name, in the group of an attempt that names no node
+_OF_PEOPLE = b"TRAINYARD_SESSION="  # in the environment of commands that people run in a sandbox
 
 
 @dataclass(frozen=True)
@@ -87,14 +88,18 @@ def state_of(pid: int) -> str:
 def ranks_below(root_pid: int) -> dict[int, int]:
     """Rank → pid of the ranks below the agent: processes with a RANK whose parent has none.
 
-    Processes that ranks have started are not read: they may be many, and slow to read (see ``_environment``).
+    Processes that ranks have started are not read: they may be many, and slow to read (see ``_environment``). What
+    people run in the sandbox has a rank's environment, too.
     """
     children = _children()
     found: dict[int, int] = {}
     waiting = list(children.get(root_pid, ()))
     while waiting:
         pid = waiting.pop()
-        rank = _rank_of(pid)
+        environment = _environment(pid)
+        if any(variable.startswith(_OF_PEOPLE) for variable in environment):
+            continue
+        rank = _rank_of(environment)
         if rank is None:
             waiting += children.get(pid, ())
         else:
@@ -300,8 +305,8 @@ def _environment_has(pid: int, marks: tuple[bytes, ...], node: str) -> bool:
     return all(mark in environment for mark in marks) and named in ([], [f"TRAINYARD_NODE={node}".encode()])
 
 
-def _rank_of(pid: int) -> int | None:
-    for variable in _environment(pid):
+def _rank_of(environment: list[bytes]) -> int | None:
+    for variable in environment:
         name, _, value = variable.partition(b"=")
         if name == b"RANK" and value.isdigit():
             return int(value)

@@ -29,6 +29,7 @@ class Backend:
     bodies: Slots
     viewers: Slots
     previews: Slots
+    openings: Slots
     limits: RateLimits
     dialects: tuple[Dialect, ...] = (NATIVE,)
     key_cache: KeyCache = field(default_factory=KeyCache)

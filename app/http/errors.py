@@ -41,6 +41,12 @@ class RangeNotSatisfiable(domain.TrainyardError):
     code = "RANGE_NOT_SATISFIABLE"
 
 
+class Misdirected(domain.TrainyardError):
+    """Another host, or another process, answers this."""
+
+    code = "MISDIRECTED"
+
+
 class NotBuiltYet(domain.TrainyardError):
     code = "NOT_IMPLEMENTED"
 
@@ -55,6 +61,7 @@ STATUSES: dict[type[Exception], int] = {
     domain.TooLarge: 413,
     UnsupportedMediaType: 415,
     RangeNotSatisfiable: 416,
+    Misdirected: 421,
     BadShape: 422,
     domain.LimitExceeded: 429,
     NotBuiltYet: 501,
@@ -118,7 +125,8 @@ def problem_of(error: Exception) -> Problem:
         return Problem(500, "INTERNAL", "internal error; the operator can find details in the log by the request id")
     if status == 503:
         logger.warning("%s", error)
-        return _unavailable("a dependency does not answer; retry later")
+        is_told = isinstance(error, domain.SandboxNotOpen)
+        return _unavailable(error.message if is_told else "a dependency does not answer; retry later")
     details = error.details if isinstance(error, BadShape) else []
     if error.field is not None:
         details = [(error.field, error.message)]

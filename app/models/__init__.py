@@ -11,6 +11,7 @@ from app.models.checkpoint import Checkpoint
 from app.models.file import File, Upload, UploadPart
 from app.models.idempotency import IdempotentReply
 from app.models.inspection import Inspection
+from app.models.interactive import InteractiveEndpoint, InteractiveSession
 from app.models.job import Job, JobLabel
 from app.models.job_deletion import JobDeletion
 from app.models.job_event import JobEvent
@@ -46,6 +47,8 @@ __all__ = [
     "File",
     "IdempotentReply",
     "Inspection",
+    "InteractiveEndpoint",
+    "InteractiveSession",
     "Job",
     "JobDeletion",
     "JobEvent",

@@ -119,6 +119,11 @@ class Job(Base):
     pause_saves: Mapped[bool] = mapped_column(default=True)
     pause_force: Mapped[bool] = mapped_column(default=False, server_default=false())  # stop also if the save fails
     checkpoint_requests: Mapped[int] = mapped_column(default=0)  # incremented by each request to save a checkpoint
+    interactive_attempt: Mapped[int | None]  # the attempt whose sandbox people asked to reach
+    release_attempt: Mapped[int | None]  # the attempt whose sandbox stayed after a failure, and may go now
+
+    ready: Mapped[bool | None]  # by its readiness probe; None: it has none, or has not answered in this attempt
+    kept_until: Mapped[datetime | None]  # its script has failed, and the sandbox stays until then
 
     attempt: Mapped[int] = mapped_column(default=0)
     # Recovery counters, reset by each checkpoint that is further than all before.

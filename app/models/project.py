@@ -6,6 +6,7 @@ from typing import Any
 from sqlalchemy import Double, Index, String, text
 from sqlalchemy.orm import Mapped, mapped_column
 
+from app.domain.interactive import ALLOWED
 from app.domain.scheduling.fair_share import document_of, quota_of
 from app.models.base import Base, utc_now
 
@@ -23,6 +24,8 @@ class Project(Base):
     quota: Mapped[dict[str, Any]] = mapped_column(default=dict, server_default=text("'{}'"))  # only limits that are set
     # Services that its jobs may connect to, as host:port.
     egress: Mapped[list[Any]] = mapped_column(default=list, server_default=text("'[]'"))
+    # Shells, commands and forwarded ports of people in its jobs: allowed, recorded or off.
+    sessions: Mapped[str] = mapped_column(String(16), default=ALLOWED, server_default=ALLOWED)
     created_at: Mapped[datetime] = mapped_column(default=utc_now)
 
     @property

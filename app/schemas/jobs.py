@@ -14,6 +14,7 @@ from app.schemas.documents import DocumentSchema, JobPartSchema
 from app.schemas.memory import MemoryEstimateSchema
 from app.schemas.queries import ListQuerySchema, OrderBy, QueryFlag, QueryMoment, QueryTexts, one_of
 from app.schemas.spec.data_config import DataConfigSchema
+from app.schemas.spec.interactive_config import InteractiveConfigSchema
 from app.schemas.spec.output_config import OutputConfigSchema
 from app.schemas.spec.resource_config import NewResourceConfigSchema, ResourceConfigSchema
 from app.schemas.spec.scheduling_config import SchedulingConfigSchema
@@ -76,6 +77,9 @@ class SubmitJobSchema(JobPartSchema):
     output_config = Section(OutputConfigSchema, load_default=lambda: _NO_OUTPUT)
     scheduling_config = Section(SchedulingConfigSchema, load_default=lambda: _NO_SCHEDULING)
     tracking = tracker_list()
+    interactive_config = Section(
+        InteractiveConfigSchema, **says("Ports, readiness, a notebook, and what a failure leaves")
+    )
 
     @pre_load
     def _trains(self, values: object, **_: Any) -> object:
@@ -218,6 +222,12 @@ class JobQuerySchema(ListQuerySchema):
     labels = fields.List(fields.Tuple((fields.String(), fields.String())), load_default=list)
 
 
+class JobPortSchema(Schema):
+    name = fields.String()
+    port = fields.Integer(**says("0: that of the notebook, wherever it listens"))
+    protocol = fields.String()
+
+
 class JobSchema(Schema):
     """The job resource: the submitted document with masked secrets, and the job's status and results."""
 
@@ -232,6 +242,7 @@ class JobSchema(Schema):
     scheduling_config = Section(SchedulingConfigSchema, attribute="stored.scheduling_config")
     # Jobs of earlier versions are stored without it.
     tracking = tracker_list(attribute="stored.tracking", dump_default=list)
+    interactive_config = Section(InteractiveConfigSchema, attribute="stored.interactive_config", dump_default=dict)
     project = fields.String(attribute="job.project")
     created_by = fields.String(attribute="job.created_by", **says("The id of the key that submitted it"))
     created_by_name = fields.String(
@@ -265,6 +276,14 @@ class JobSchema(Schema):
     started_at = Moment(attribute="job.started_at", allow_none=True)
     finished_at = Moment(attribute="job.finished_at", allow_none=True)
     version = fields.Integer(attribute="job.version")
+    ready = fields.Boolean(
+        allow_none=True,
+        **says("By its readiness probe; null: it has none, or none has answered, or the job does not run"),
+    )
+    kept_until = Moment(
+        allow_none=True, **says("Its script has failed, and sandbox and devices stay until then; null: not so")
+    )
+    ports = fields.List(fields.Nested(JobPortSchema), **says("What people may open, GET …/ports says where"))
     memory_estimate = fields.Nested(
         MemoryEstimateSchema, allow_none=True, **says("null unless one unfinished job that trains is read by its id")
     )

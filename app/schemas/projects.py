@@ -5,15 +5,20 @@ import re
 from marshmallow import Schema, fields
 
 from app.domain.administration import LONGEST_DESCRIPTION, MOST_OF_QUOTA
+from app.domain.interactive import SWITCHES
 from app.domain.names import NAME, NAME_RULE
 from app.domain.spec.locations.egress import MOST_SERVICES, SERVICE, SERVICE_RULE
 from app.schemas.documents import DocumentSchema, RequestSchema
 from app.schemas.queries import ListQuerySchema, OrderBy, QueryTexts, one_of
-from app.schemas.strict_fields import SOMETIMES, Matching, Moment, Number, Text, Texts, Whole, says
+from app.schemas.strict_fields import SOMETIMES, Choice, Matching, Moment, Number, Text, Texts, Whole, says
 from app.services.queues.gpu_hours import GROUPS
 
 _MONTH = re.compile("[0-9]{4}-(0[1-9]|1[0-2])")
 _MONTH_RULE = "must be a month such as 2026-05"
+_SESSIONS = says(
+    "shells, commands, forwarded connections and ports of its jobs: allowed, recorded (what shells and commands show "
+    "is kept), or off"
+)
 _EGRESS = says("services that jobs with resource_config.network gate may connect to: the whole list")
 
 
@@ -67,12 +72,14 @@ class CreateProjectSchema(DocumentSchema):
     description = Text(longest=LONGEST_DESCRIPTION, load_default="")
     quota = fields.Nested(QuotaSchema)
     egress = Texts(most=MOST_SERVICES, form=SERVICE, rule=SERVICE_RULE, **_EGRESS)
+    sessions = Choice(SWITCHES, **_SESSIONS)
 
 
 class ChangeProjectSchema(DocumentSchema):
     description = Text(longest=LONGEST_DESCRIPTION)
     quota = fields.Nested(QuotaSchema)
     egress = Texts(most=MOST_SERVICES, form=SERVICE, rule=SERVICE_RULE, **_EGRESS)
+    sessions = Choice(SWITCHES, **_SESSIONS)
 
 
 class ChangeEgressSchema(DocumentSchema):
@@ -99,6 +106,7 @@ class ProjectSchema(Schema):
         UsageSchema, metadata={"description": "only in the response for a single project", SOMETIMES: True}
     )
     egress = fields.List(fields.String())
+    sessions = fields.String(**_SESSIONS)
     created_at = Moment()
 
 

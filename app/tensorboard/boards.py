@@ -28,6 +28,7 @@ START_SECONDS = 60.0
 REFRESH_SECONDS = 5
 DEATH_SECONDS = 1.0
 _ADDRESS = re.compile(rb" at http://127\.0\.0\.1:(\d+)/")
+_FREE_NAME = re.compile(r"[A-Za-z0-9._ -]{1,128}")
 _PASSED_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONSAFEPATH")
 
 
@@ -38,6 +39,7 @@ class NoTensorBoard(Exception):
 @dataclass
 class _Board:
     directory: Path
+    run: Path  # the directory of the event files
     prefix: str  # of its paths; secret, because any user of this machine may connect to the port
     process: asyncio.subprocess.Process
     port: int
@@ -60,15 +62,18 @@ class Boards:
         self._boards: dict[str, _Board] = {}
         self._starting = asyncio.Lock()
 
-    async def address(self, job_id: str) -> str:
-        """The address of the job's TensorBoard, started if necessary. Raises NoTensorBoard and storage errors."""
+    async def address(self, job_id: str, name: str) -> str:
+        """The address of the job's TensorBoard, started if necessary. Raises NoTensorBoard and storage errors.
+
+        ``name``: of the job, by which its only run is shown.
+        """
         board = self._running(job_id)  # without waiting for starting boards of other jobs
         if board is None:
             async with self._starting:
                 board = self._running(job_id)
                 if board is None:
                     await self._make_room(job_id)
-                    board = self._boards[job_id] = await self._start(job_id)
+                    board = self._boards[job_id] = await self._start(job_id, run_of(job_id, name))
         board.asked_at = time.monotonic()
         return board.address
 
@@ -88,7 +93,7 @@ class Boards:
                 await self._end(job_id)
                 continue
             try:
-                await asyncio.to_thread(copy_event_files, self._storage, job_id, board.directory)
+                await asyncio.to_thread(copy_event_files, self._storage, job_id, board.run)
             except (TrainyardError, OSError) as error:  # the next call retries; or the board has just ended
                 logger.warning("event files of %s were not copied: %s", job_id, error)
 
@@ -107,13 +112,13 @@ class Boards:
             if len(self._boards) >= self._most:
                 await self._end(idle)
 
-    async def _start(self, job_id: str) -> _Board:
+    async def _start(self, job_id: str, run: str) -> _Board:
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         # A new directory: a copy into that of a previous board may still be running.
         directory = Path(tempfile.mkdtemp(prefix=f"{job_id}-", dir=self._directory))
         try:
-            await asyncio.to_thread(copy_event_files, self._storage, job_id, directory)
-            return await _launched(directory, job_id)
+            await asyncio.to_thread(copy_event_files, self._storage, job_id, directory / run)
+            return await _launched(directory, job_id, run)
         except BaseException:
             shutil.rmtree(directory, ignore_errors=True)
             raise
@@ -125,12 +130,13 @@ class Boards:
             shutil.rmtree(board.directory, ignore_errors=True)
 
 
-def copy_event_files(storage: Storage, job_id: str, directory: Path) -> None:
-    """Update the copy. Files only grow, and TensorBoard continues to read the files it has open.
+def run_of(job_id: str, name: str) -> str:
+    """The name of the directory that TensorBoard shows as the run."""
+    return name if _FREE_NAME.fullmatch(name) and name.strip(". ") else job_id
 
-    They are copied into a directory named after the job, which TensorBoard shows as the run.
-    """
-    run = directory / job_id
+
+def copy_event_files(storage: Storage, job_id: str, run: Path) -> None:
+    """Update the copy. Files only grow, and TensorBoard continues to read the files it has open."""
     run.mkdir(exist_ok=True)
     for stored in storage.list(run_file_key(job_id, "tensorboard")):
         name = stored.key.rpartition("/")[2]
@@ -141,7 +147,7 @@ def copy_event_files(storage: Storage, job_id: str, directory: Path) -> None:
                 shutil.copyfileobj(file, copied)
 
 
-async def _launched(directory: Path, job_id: str) -> _Board:
+async def _launched(directory: Path, job_id: str, run: str) -> _Board:
     """Start a TensorBoard on the directory and wait until it listens."""
     prefix = f"/{secrets.token_urlsafe(24)}"
     options = {
@@ -171,7 +177,7 @@ async def _launched(directory: Path, job_id: str) -> _Board:
     except (TimeoutError, NoTensorBoard):
         await _killed(process)
         raise
-    return _Board(directory, prefix, process, port, drain=asyncio.create_task(_drained(process)))
+    return _Board(directory, directory / run, prefix, process, port, drain=asyncio.create_task(_drained(process)))
 
 
 async def _port_of(process: asyncio.subprocess.Process) -> int:

@@ -49,6 +49,7 @@ class BoardHandler(RequestHandler):
     def initialize(self, settings: Settings, boards: Boards) -> None:
         self._settings = settings
         self._boards = boards
+        self._name = ""  # of the job, by its token
 
     async def get(self, job_id: str, path: str | None) -> None:
         await self._answer(job_id, path)
@@ -88,9 +89,11 @@ class BoardHandler(RequestHandler):
 
     def _may_see(self, job_id: str) -> bool:
         try:
-            return tensorboards.job_of(self._settings, self._token()) == job_id
+            shown = tensorboards.job_of(self._settings, self._token())
         except CredentialsInvalid:
             return False
+        self._name = shown.name
+        return shown.job_id == job_id
 
     def _token(self) -> str:
         scheme, _, key = self.request.headers.get("Authorization", "").partition(" ")
@@ -123,13 +126,13 @@ class BoardHandler(RequestHandler):
         self.finish(answer.body or None)
 
     async def _response_of(self, job_id: str, target: str) -> HTTPResponse:
-        address = await self._boards.address(job_id)
+        address = await self._boards.address(job_id, self._name)
         try:
             return await self._fetched(address + target)
         except (OSError, HTTPClientError):
             if not await self._boards.ended(job_id, address):
                 raise
-        return await self._fetched(await self._boards.address(job_id) + target)
+        return await self._fetched(await self._boards.address(job_id, self._name) + target)
 
     async def _fetched(self, url: str) -> HTTPResponse:
         headers = {name: self.request.headers[name] for name in _REQUEST_HEADERS if name in self.request.headers}

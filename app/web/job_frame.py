@@ -29,6 +29,7 @@ TABS = (
     ("Results", "results"),
     ("Document", "document"),
     ("System", "system"),
+    ("Access", "access"),
 )
 _WAITING = (JobState.PENDING, JobState.QUEUED)
 _OF_THE_JOB = ("job_waits", "enough_nodes")  # filters that say the same of every node

@@ -33,7 +33,7 @@ SECTIONS = (
     ("Admin", "web_admin.admin", Permission.MANAGE),
 )
 # Pages that belong to a section under another name.
-_OF_JOBS = ("web_job", "web_job_actions", "web_job_results", "web_curves", "web_log", "web_compare")
+_OF_JOBS = ("web_job", "web_job_access", "web_job_actions", "web_job_results", "web_curves", "web_log", "web_compare")
 
 
 def is_partial() -> bool:

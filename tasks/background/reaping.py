@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from app.services.access import web_sessions
 from app.services.attempts.lost_leases_and_nodes import Reaper
+from app.services.interactive import attending
 from app.services.nodes import device_usage, quarantine
 from app.services.operations import housekeeping
 from app.services.preflight import inspections
@@ -21,6 +22,7 @@ IDLE_SECONDS = 2.5
 QUARANTINE_SECONDS = 2.0
 BUDGET_SECONDS = 5.0
 HOUSEKEEPING_SECONDS = 600.0
+SESSIONS_SECONDS = 30.0  # after a gateway's end its sessions are ended
 
 
 class ReaperLoop:
@@ -63,6 +65,8 @@ class ReaperLoop:
         if asks:
             self._judge(now, is_any_live=is_any_live)
             self._due_poll.end(again_in=0.0 if is_any_live else None)
+        if self._due.is_due("sessions", SESSIONS_SECONDS, now):
+            attending.end_abandoned(self._runtime.database)
         # Not Celery beat: this needs no broker, and leader election already limits it to one coordinator.
         if self._due.is_due("housekeeping", HOUSEKEEPING_SECONDS, now):
             self._keep_house()

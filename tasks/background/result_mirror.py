@@ -182,8 +182,10 @@ def event_fields(image: JobImage) -> dict[str, Any]:
     shown = {name: details[name] for name in ("progress", "step", "total_steps", "attempt", "node_names", "queue")}
     fields: dict[str, Any] = {"uuid": image.job_id, "name": image.label, "args": f"({image.job_id!r},)", "retries": 0}
     fields["kwargs"] = repr(shown)
+    if image.state in CELERY_STATES:
+        fields["runtime"] = image.elapsed_seconds
     if image.state == "COMPLETED":
-        fields |= {"result": repr(image.report), "runtime": image.elapsed_seconds}
+        fields["result"] = repr(image.report)
     if details["error_message"]:
         fields["exception"] = f"{details['error_type']}: {details['error_message']}"
     return fields

@@ -12,12 +12,14 @@ from app.domain.serving.states import ServiceState
 from app.models import Artifact, File, Job, RegisteredModel, Service
 from app.models.base import utc_now
 from app.security.permissions import Role
+from app.services.interactive import recordings
 from app.services.lifecycle import transitions
 from app.services.telemetry import progress
 from app.services.telemetry.progress import MetricPoint, Reports
 from app.storage.keys import user_file_key
 from tests.builders.batches import make_batch
 from tests.builders.factories import make_attempt, make_checkpoint, make_job, make_node
+from tests.builders.interactive import SHELL_REQUEST, make_session
 from tests.builders.service_requests import service_request
 from tests.systems.apps import Api
 
@@ -70,6 +72,7 @@ def make_tenant(api: Api, name: str, role: Role = Role.ADMIN) -> Tenant:
         "cluster_runtime_name": ["pytorch-runtime"],
         "task_id": ["worker-0"],
         "key_id": key_ids,
+        "session_id": [_session(api, running, mark)],
         "path": [ARTIFACT],
         "name": [name],
         "webhook_id": [webhook_id],
@@ -80,6 +83,16 @@ def make_tenant(api: Api, name: str, role: Role = Role.ADMIN) -> Tenant:
         "model": [_fine_tune(api, name, ended[0])],
     }
     return Tenant(name, key, mark, ids)
+
+
+def _session(api: Api, job_id: str, mark: str) -> str:
+    """One whose recording has the mark, too."""
+    with api.db.write() as session:
+        request = {**SHELL_REQUEST, "command": [mark]}
+        session_id = make_session(session, job_id, kind="exec", request=request, recorded=True).id
+    storage = api.app.extensions["trainyard"].plane.storage
+    recordings.write_piece(storage, job_id, session_id, number=0, data=mark.encode())
+    return session_id
 
 
 def _services(api: Api, mark: str, key: str) -> list[str]:

@@ -37,7 +37,9 @@ def rules_about(api: Api, *names: str) -> list[tuple[str, Rule]]:
 
 def answer(api: Api, key: str, method: str, path: str, accept: str) -> tuple[int, Any]:
     """Status and text, without what differs from one request to the next."""
-    body = {"json": {"priority": 1} if "/jobs/" in path else {}} if method == "PATCH" else {}
+    body: dict[str, Any] = {"json": {"priority": 1} if "/jobs/" in path else {}} if method == "PATCH" else {}
+    if method == "POST" and path.endswith("/sessions"):
+        body = {"json": {"kind": "shell"}}
     got = api.call(method, path, key=key, headers={"Accept": accept}, **body)
     text = re.sub(r"req_[0-9a-f]+", "REQUEST", got.get_data(as_text=True))
     return got.status_code, {"text": text, "type": got.content_type}

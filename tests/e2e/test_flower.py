@@ -48,6 +48,19 @@ def test_a_job_is_seen_live_and_cancelled(site: tuple[System, FlowerSite]) -> No
     assert CANCEL not in flower.page(f"/task/{job_id}")
 
 
+def test_a_completed_job_is_a_success_with_its_runtime(site: tuple[System, FlowerSite]) -> None:
+    system, flower = site
+
+    job_id = system.submit(counting_job(steps=4, step_seconds=0.3, name="short run"))
+    system.wait_for_status(job_id, "COMPLETED", seconds=60)
+    shown = flower.wait_for_state(job_id, "SUCCESS")
+
+    assert shown["name"] == "SFT:short run"
+    assert shown["runtime"] == pytest.approx(system.job(job_id)["elapsed_seconds"], abs=0.01)
+    assert shown["runtime"] > 1
+    assert '<span class="badge text-bg-success">SUCCESS</span>' in flower.page(f"/task/{job_id}")
+
+
 def test_an_ended_job_stays_visible_with_its_reason(site: tuple[System, FlowerSite]) -> None:
     system, flower = site
     (system.inputs / "broken.py").write_text("raise RuntimeError('the reason')\n")
@@ -59,6 +72,7 @@ def test_an_ended_job_stays_visible_with_its_reason(site: tuple[System, FlowerSi
 
     assert shown["name"] == "SFT:broken"
     assert shown["exception"].startswith("SCRIPT_ERROR: ")
+    assert shown["runtime"] == pytest.approx(system.job(job_id)["elapsed_seconds"], abs=0.01)
     listed = json.loads(flower.page("/api/tasks"))
     assert job_id in listed
     assert listed.keys() <= {job["job_id"] for job in system.get("/v1/jobs")["jobs"]}  # wake-up messages are not listed

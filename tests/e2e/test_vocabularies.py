@@ -139,7 +139,10 @@ def test_runai_client_leads_a_training_through_its_life(two_nodes: System) -> No
         spec = runai.TrainingSpecSpec(command="python", args=f"train.py {steps}", workingDir=str(code), tty=True)
         wanted = runai.TrainingCreationRequest(name=name, projectId="default", clusterId=CLUSTER, spec=spec)
         made = trainings.create_training1(wanted)
-        assert made.headers["Warning"] == '299 - "spec.tty: no terminal is attached"'
+        assert (
+            made.headers["Warning"]
+            == '299 - "spec.tty: the command prints into its log: `trainyard shell` opens a terminal beside it"'
+        )
         return _typed(runai.Training1, made.data)
 
     def phase(workload_id: str) -> str:

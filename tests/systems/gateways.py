@@ -143,7 +143,7 @@ class GatewaySite:
             job = make_job(session, state=JobState.SERVING, attempt=1, fence=7)
         relay = RelayProcess()
         token = relay_token(SECRET_KEY, job_id=job.id, attempt=1, fence=7)
-        relay.start(RelayPlace(address="127.0.0.1", engine=place, token=token))
+        relay.start(RelayPlace(address="127.0.0.1", socket=place, token=token))
         self._started.callback(relay.close, hurries=True)
         with self.db.write() as session:
             session.add(

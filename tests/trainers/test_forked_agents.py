@@ -14,6 +14,7 @@ from app.host import processes
 from app.host.fork_servers import agents_socket
 from app.services.access import projects
 from tests.builders.factories import make_document, make_job
+from tests.systems.people import open_sandbox, run
 from tests.systems.supervising import ENDED, World, environment
 
 # What a process can see of itself, without what differs between any two jobs.
@@ -225,3 +226,14 @@ def test_rank_starts_as_a_program_where_a_fork_would_not_do(warm, training, vari
 
     # A program shows all of its environment.
     assert [variable in environment for environment in shown] == [True]
+
+
+def test_sandbox_of_a_forked_agent_opens(warm):
+    job_id = warm.start(WAITS)
+    warm.wait_for_line(job_id, "ready")
+
+    said, code = run(warm, open_sandbox(warm, job_id), "sh", "-c", "echo $RANK")
+
+    assert (said, code) == ("0\n", 0)
+    warm.request(job_id, "cancel")
+    assert warm.wait_for_end(job_id).state is JobState.CANCELLED

@@ -35,6 +35,10 @@ class ProtocolError(ValueError):
 
 # From the agent, with a listening socket of the sandbox, which a proxy outside of it serves.
 PROXY_LISTENER = "proxy_listener"
+# To the agent: open the sandbox to people; end it although it was kept. From it: what came of the first, and that the
+# sandbox stays after a failure.
+OPEN_SESSIONS, RELEASE = "open_sessions", "release"
+SESSIONS, KEPT = "sessions", "kept"
 
 
 def encode(message: Message) -> bytes:

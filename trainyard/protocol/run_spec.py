@@ -98,6 +98,7 @@ class RunSpec:
     image: ImageEnvironment | None = None  # None: with the node's programs
     packages_path: str = ""  # virtual environment of the ranks; empty: they have the node's packages
     proxy_port: int = 0  # of loopback, where an HTTP proxy leads out of the sandbox; 0: there is none
+    keep_seconds: int = 0  # how long the sandbox stays after a rank has failed
 
     def __post_init__(self) -> None:
         if not self.sources:

@@ -334,6 +334,9 @@ def make_spec(work: Work, run: RunDirectory, sources: Sources, start: StartPoint
         finished_shards=start.shards,
         ram_mb=work.document.resource_config.limits.ram_mb,
         proxy_port=proxy_port,
+        keep_seconds=work.document.interactive_config.keep_on_failure_seconds
+        if work.framework == parsing.CUSTOM
+        else 0,
     )
 
 

@@ -1,8 +1,9 @@
 """The first process inside the sandbox: starts the ranks of this node, watches them, and ends when they have ended.
 
 It speaks JSON lines with the supervisor's launcher over an inherited socket (``--control-fd``), which user code never
-gets: ``start {environment}`` and ``stop {grace_seconds}`` downward, ``rank_exit {rank, exit_code, signal}`` upward.
-When that socket closes the supervisor is dead, and so is everything here. Standard library and ``trainyard`` only.
+gets: ``start {environment}``, ``stop {grace_seconds}``, ``open_sessions {notebook}`` and ``release`` downward,
+``rank_exit {rank, exit_code, signal}``, ``sessions {message}`` and ``kept`` upward. When that socket closes the
+supervisor is dead, and so is everything here. Standard library and ``trainyard`` only.
 """
 
 import argparse
@@ -19,19 +20,29 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from app.host.privacy import hide_from_same_user, show_to_same_user
+from app.host.privacy import hide_from_same_user
 from app.host.processes import adopt_orphans, block_signal, descendants, die_with_parent, kill
-from trainyard.protocol.channel import PROXY_LISTENER, LineDecoder, Message, encode
+from trainyard.protocol.channel import (
+    KEPT,
+    OPEN_SESSIONS,
+    PROXY_LISTENER,
+    RELEASE,
+    SESSIONS,
+    LineDecoder,
+    Message,
+    encode,
+)
 from trainyard.protocol.messages import RankExit, fields_of
 from trainyard.protocol.run_spec import RunSpec
 from workers.rank import mpi
 from workers.rank.environment import own_python, rank_command, rank_environment
+from workers.rank.rank_process import as_rank
+from workers.rank.session_host import SessionHost
 
 # After a rank failed the others get this long to end; with the SIGKILL after it all have ended within 5 s.
 TEARDOWN_SECONDS = 3.0
 EXIT_STOPPED = 143
 NOT_EXECUTABLE, NOT_FOUND = 126, 127  # as of shells
-OOM_SCORE = 500  # as if a rank used half of the machine's memory in addition
 # Below the kernel's range for outgoing connections, so that none of those occupies the port when rank 0 binds it.
 PORTS = (20000, 32000)
 LOOPBACK = "127.0.0.1"
@@ -89,6 +100,10 @@ class RankAgent:
         self._collector = 0  # pid of workers.rank.script_checkpoints, while it runs
         self._exit_code = 0
         self._kill_at: float | None = None
+        self._environments: list[dict[str, str]] = []
+        self._sessions = SessionHost(spec)
+        self._ends = False  # on request: the sandbox does not stay after a failure
+        self._kept_until: float | None = None
 
     def run(self) -> int:
         """Wait for the start message, then for the end of all ranks or a stop message."""
@@ -102,8 +117,8 @@ class RankAgent:
             self._apply(self._early)
             if self._mpirun is not None:
                 selector.register(self._mpirun.reports, selectors.EVENT_READ)
-            while self._has_ranks or self._collector:
-                for key, _ in selector.select(self._seconds_until_kill()):
+            while self._has_ranks or self._collector or self._is_kept():
+                for key, _ in selector.select(self._seconds_to_wait()):
                     if key.fileobj is wakeup:
                         self._take_signals(wakeup)
                     elif key.fileobj is self._control:
@@ -112,8 +127,8 @@ class RankAgent:
                 self._collect_exits()
                 if not self._has_ranks and self._collector:
                     kill([self._collector], signal.SIGTERM)
-                if self._seconds_until_kill() == 0:
-                    kill(descendants(os.getpid()))
+                if (self._has_ranks or self._collector) and self._seconds_until_kill() == 0:
+                    kill(self._of_ranks())
         return self._exit_code
 
     def _offer_proxy_listener(self) -> None:
@@ -135,7 +150,7 @@ class RankAgent:
     def _start_ranks(self, job_environment: Mapping[str, str]) -> None:
         gang = self._spec.gang
         place = (gang.address, gang.port) if gang is not None else (LOOPBACK, free_port())
-        environments = [
+        environments = self._environments = [
             rank_environment(self._spec, self._spec_path, local_rank, place, job_environment)
             for local_rank in range(self._spec.local_ranks)
         ]
@@ -199,11 +214,42 @@ class RankAgent:
     def _apply(self, commands: list[Message]) -> None:
         for message in commands:
             if message["type"] == "stop":
+                self._ends = True
                 self._stop(float(message["grace_seconds"]), EXIT_STOPPED)
+            elif message["type"] == OPEN_SESSIONS:
+                self._open_sessions(message.get("notebook"))
+            elif message["type"] == RELEASE:
+                self._ends = True
+
+    def _open_sessions(self, notebook: Mapping[str, str] | None) -> None:
+        try:
+            self._sessions.open(self._environments, notebook)
+        except OSError as error:
+            self._send({"type": SESSIONS, "message": f"the session server can't be started: {error.strerror or error}"})
+        else:
+            self._send({"type": SESSIONS, "message": ""})
 
     def _take_signals(self, wakeup: socket.socket) -> None:
         if signal.SIGTERM in wakeup.recv(4096):
+            self._ends = True
             self._stop(TEARDOWN_SECONDS, EXIT_STOPPED)
+
+    def _is_kept(self) -> bool:
+        """Whether the sandbox stays for its user, although no rank runs any more."""
+        if not self._exit_code or not self._spec.keep_seconds or self._ends:
+            return False
+        if self._kept_until is None:
+            self._kept_until = time.monotonic() + self._spec.keep_seconds
+            self._send({"type": KEPT})
+        return time.monotonic() < self._kept_until
+
+    def _of_ranks(self) -> list[int]:
+        """All processes but those of people in the sandbox, if that stays."""
+        found = descendants(os.getpid())
+        if not self._spec.keep_seconds or self._ends or not self._sessions.pid:
+            return found
+        spared = {self._sessions.pid, *descendants(self._sessions.pid)}
+        return [pid for pid in found if pid not in spared]
 
     def _stop(self, grace_seconds: float, exit_code: int) -> None:
         self._exit_code = self._exit_code or exit_code
@@ -214,8 +260,13 @@ class RankAgent:
     def _seconds_until_kill(self) -> float | None:
         return None if self._kill_at is None else max(0.0, self._kill_at - time.monotonic())
 
+    def _seconds_to_wait(self) -> float | None:
+        if self._has_ranks or self._collector:
+            return self._seconds_until_kill()
+        return None if self._kept_until is None else max(0.0, self._kept_until - time.monotonic())
+
     def _collect_exits(self) -> None:
-        while self._has_ranks or self._collector:
+        while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:  # mpirun's ranks may be reaped by their own parent, which was killed
@@ -224,6 +275,9 @@ class RankAgent:
                 return
             if pid == 0:
                 return
+            if pid == self._sessions.pid:
+                self._sessions.ended()
+                continue
             code = os.waitstatus_to_exitcode(status)
             rank = self._ranks.pop(pid, None)
             if rank is not None:
@@ -299,15 +353,6 @@ def _spawn(command: list[str], directory: Path, log: int, environment: Mapping[s
     )
     process.returncode = 0  # collected by waitpid(-1), together with orphans
     return process.pid
-
-
-def as_rank(parent: int) -> None:
-    """In a new rank: die with the agent, and be killed before the platform when memory runs out."""
-    show_to_same_user()  # else the files of its own in /proc are root's
-    die_with_parent(parent)
-    with contextlib.suppress(OSError):  # /proc may be read-only, then the kernel decides by size
-        adjustment = Path("/proc/self/oom_score_adj")
-        adjustment.write_text(str(min(1000, int(adjustment.read_text()) + OOM_SCORE)))
 
 
 def _leave_no_core_dumps() -> None:

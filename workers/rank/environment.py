@@ -33,17 +33,23 @@ def own_python(spec: RunSpec) -> list[str]:
     return [sys.executable] if spec.image is None else list(spec.image.python)
 
 
+def session_server_environment() -> dict[str, str]:
+    """That of the agent, without the job's variables; by the mark none of its processes is taken for a rank."""
+    return {**os.environ, "TRAINYARD_SESSION": "server"}
+
+
 def rank_command(spec: RunSpec, spec_path: Path, environment: Mapping[str, str]) -> list[str]:
     """The command of a rank: the user's command or script, or a built-in trainer."""
     if spec.framework == "CUSTOM":
         if spec.command:
             return [expanded(word, environment) for word in spec.command]
-        python = _script_interpreter(spec)
+        python = script_interpreter(spec)
         return [python, spec.script, *(expanded(word, environment) for word in spec.arguments)]
     return [sys.executable, "-m", "workers.trainers.main", "--spec", str(spec_path)]
 
 
-def _script_interpreter(spec: RunSpec) -> str:
+def script_interpreter(spec: RunSpec) -> str:
+    """The Python of a CUSTOM job's scripts."""
     if spec.packages_path:
         return str(Path(spec.packages_path, "bin", "python"))
     return sys.executable if spec.image is None else SCRIPT_INTERPRETER

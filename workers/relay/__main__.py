@@ -64,13 +64,13 @@ def main() -> None:
     hide_from_same_user()
     _allow_files()
     configuration = json.load(sys.stdin)
-    engine = Path(configuration["engine"])
-    directory = os.open(engine.parent, os.O_PATH | os.O_DIRECTORY)
+    inside = Path(configuration["socket"])
+    directory = os.open(inside.parent, os.O_PATH | os.O_DIRECTORY)
     with listening(configuration["address"]) as listener:
         listener.setblocking(False)
         sys.stdout.write(json.dumps({"port": listener.getsockname()[1]}) + "\n")
         sys.stdout.flush()
-        asyncio.run(_serve(Relay(configuration["token"], directory, engine.name), listener))
+        asyncio.run(_serve(Relay(configuration["token"], directory, inside.name), listener))
 
 
 if __name__ == "__main__":

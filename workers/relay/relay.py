@@ -1,4 +1,6 @@
-"""Splices connections of clients that know the attempt's token to the engine's Unix socket."""
+"""Splices connections of clients that know the attempt's token to a Unix socket in its sandbox: that of an engine,
+or of the session server.
+"""
 
 import asyncio
 import contextlib

@@ -24,6 +24,8 @@ from workers.supervisor.control.lease_fence import Fence
 from workers.supervisor.control.lease_renewal import LeaseRenewal
 from workers.supervisor.control.rendezvous import meet
 from workers.supervisor.control.stop_controller import StopController
+from workers.supervisor.interactive.place import notebook_settings, session_place
+from workers.supervisor.interactive.sandbox_access import AccessCalls, SandboxAccess
 from workers.supervisor.ranks.event_loop import EventLoop
 from workers.supervisor.ranks.observations import Observations
 from workers.supervisor.ranks.progress_watchdog import ProgressWatchdog
@@ -156,6 +158,7 @@ class Assembly:
             on_pause_failed=on_pause_failed,
         )
         ranks.replica = replica
+        ranks.access = self.access(recorders, lambda: ranks, steps.kept)
         ranks.asking = RanksAsking(self.loop, steps, model_requests(self.settings, work))
         return ranks
 
@@ -181,6 +184,24 @@ class Assembly:
                 on_lost=recorders.reporter.lose, on_failed=lambda failure: self.loop.call(lambda: end(failure))
             ),
             stuck_seconds=self.settings.watch.step_seconds,
+        )
+
+    def access(
+        self, recorders: Recorders, ranks: Callable[[], RankGroup], on_kept: Callable[[], None]
+    ) -> SandboxAccess:
+        """What opens the sandbox to people. ``ranks`` as of ``replica``."""
+        return SandboxAccess(
+            self.db,
+            self.work,
+            self.observations,
+            AccessCalls(
+                place=lambda: session_place(self.settings, self.work, self.context.run),
+                tell_agent=lambda message: ranks().tell_agent(message),
+                on_kept=on_kept,
+                add=recorders.reporter.add,
+                on_lost=recorders.reporter.lose,
+            ),
+            notebook=notebook_settings(self.settings, self.work),
         )
 
     def gate(self, recorders: Recorders) -> GateProcess:

@@ -5,7 +5,6 @@ Started as ``python -m workers.supervisor.main --job JOB --attempt N`` by the no
 
 from workers.supervisor import lean_imports  # noqa: F401, I001  before all that imports SQLAlchemy
 
-import argparse
 import gc
 import logging
 import os
@@ -41,7 +40,7 @@ from workers.prepare.prepare import Prepared
 from workers.supervisor.recording.environment_events import environment_notes
 from workers.supervisor.recording.report_writer import Note
 from workers.run_dir.layout import remove_earlier
-from workers.supervisor.next_attempt import ToRun, keeps_program, start_anew
+from workers.supervisor.next_attempt import ToRun, given_arguments, keeps_program, start_anew
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +55,7 @@ def main() -> int:
     gc.freeze()  # what is imported stays; lean_imports has paused the collector meanwhile
     gc.enable()
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # a nudge before the handler is set would kill this process
-    settings, to_run = load_settings(), _arguments()
+    settings, to_run = load_settings(), given_arguments()
     log_crashes()
     processes.hide_from_same_user()
     processes.adopt_orphans()
@@ -177,6 +176,8 @@ class Supervisor:
             cause = "DISK_FULL" if disk_space.is_full(error) else "INTERNAL"
             self._observed.failure = AttemptFailed(cause, f"the ranks could not be started: {error}")
             return
+        if self._ranks.access is not None:
+            self._ranks.access.begin(self._prepared.plan.sandbox.kind)
         self._register_processes()
         self._usage.start(self._ranks.root_pid)
         if self._run_size is not None:
@@ -230,6 +231,8 @@ class Supervisor:
         if requests.part_ended and not self._observed.broke:  # else this part may be the cause, and ends anyway
             gone = AttemptFailed("RANK_KILLED", f"its part on node {requests.part_ended} has ended")
             self._end_for(gone, grace_seconds=self._settings.lease.kill_grace_seconds)
+        if self._ranks.access is not None:
+            self._ranks.access.apply(requests)
         self.stops.apply(requests)
 
     def _pause_failed(self, why: str) -> None:
@@ -380,19 +383,6 @@ def _database(settings: Settings) -> Database:
         statement_seconds=settings.lease.fence_seconds * 0.8,
     )
     return Database().bind(engine)
-
-
-def _arguments() -> ToRun:
-    parser = argparse.ArgumentParser(prog="workers.supervisor.main", description=__doc__)
-    parser.add_argument("--job", required=True)
-    parser.add_argument("--attempt", required=True, type=int)
-    parser.add_argument(
-        "--checkpoints-asked",
-        type=int,
-        help="requests for a checkpoint that earlier attempts of this process passed on",
-    )
-    given = parser.parse_args()
-    return ToRun(given.job, given.attempt, given.checkpoints_asked)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 The program continues, with its imports behind it, unless something is left that only a new start can do away with.
 """
 
+import argparse
 import gc
 import logging
 import os
@@ -34,6 +35,20 @@ class ToRun:
     job_id: str
     attempt: int
     checkpoints_asked: int | None = None
+
+
+def given_arguments() -> ToRun:
+    """What this program was started with."""
+    parser = argparse.ArgumentParser(prog="workers.supervisor.main", description=__doc__)
+    parser.add_argument("--job", required=True)
+    parser.add_argument("--attempt", required=True, type=int)
+    parser.add_argument(
+        "--checkpoints-asked",
+        type=int,
+        help="requests for a checkpoint that earlier attempts of this process passed on",
+    )
+    given = parser.parse_args()
+    return ToRun(given.job, given.attempt, given.checkpoints_asked)
 
 
 def keeps_program(following: ToRun) -> bool:

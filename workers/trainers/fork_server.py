@@ -24,6 +24,7 @@ from workers.fork_server.requests import Request
 from workers.fork_server.server import serve
 from workers.rank import agent
 from workers.rank.environment import FORKED_HF_HOME
+from workers.rank.rank_process import as_rank
 from workers.sandbox.forked_launch import INSPECTION
 from workers.sandbox.launcher import inherited_environment
 from workers.sandbox.namespaces import drop_permissions, join
@@ -195,7 +196,7 @@ def _become_rank(command: Sequence[str], directory: Path, log: int, environment:
     """What the command, started by the agent, would be."""
     from workers.trainers import main as rank  # noqa: PLC0415
 
-    agent.as_rank(parent)
+    as_rank(parent)
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGCHLD, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)

@@ -8,6 +8,7 @@ from app.cli.connection import ServerGroup, server
 from app.cli.output import json_option, print_fields, print_json, print_table
 from app.cli.text_options import checked_name, checked_text
 from app.domain.administration import LONGEST_DESCRIPTION
+from app.domain.interactive import SWITCHES
 from app.domain.spec.locations.egress import SERVICE, SERVICE_RULE
 from trainyard.client import Conflict
 
@@ -84,12 +85,19 @@ def egress(name: str, added: tuple[str, ...], removed: tuple[str, ...], as_json:
 
 @projects.command()
 @click.argument("name")
-@click.option("--description", required=True, callback=checked_text(LONGEST_DESCRIPTION), help="The new description.")
+@click.option("--description", callback=checked_text(LONGEST_DESCRIPTION), help="The new description.")
+@click.option(
+    "--sessions",
+    type=click.Choice(SWITCHES),
+    help="Whether people may open shells, commands and ports of its running jobs; recorded: what they show is kept.",
+)
 @json_option
-def change(name: str, description: str, as_json: bool) -> None:  # noqa: FBT001
-    """Change a project's description."""
+def change(name: str, description: str | None, sessions: str | None, as_json: bool) -> None:  # noqa: FBT001
+    """Change a project's description, or whether people may reach its running jobs."""
+    if description is None and sessions is None:
+        raise click.UsageError("nothing to change; name --description or --sessions")
     with server() as client:
-        item = client.projects.change(name, description=description)
+        item = client.projects.change(name, description=description, sessions=sessions)
     print_json(item) if as_json else click.echo(name)
 
 

@@ -11,6 +11,7 @@ import click
 from app.cli.client.documents.assignments import Assignment, Command, assign, set_option
 from app.cli.client.documents.local_files import ways_to_send
 from app.cli.client.documents.variables import expand
+from app.cli.client.interactive.submit_options import interactive_options, set_interactive
 from app.cli.client.watch import watch_to_end
 from app.cli.connection import server
 from app.cli.output import json_option, print_fields, print_json, print_table
@@ -54,6 +55,7 @@ def submitting(command: Command) -> Command:
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     help="A directory that the job runs from; uploaded unless the server has the same content.",
 )
+@interactive_options
 @submitting
 def submit(
     *,
@@ -64,6 +66,7 @@ def submit(
     watches: bool,
     project: str,
     as_json: bool,
+    **interactive: Any,
 ) -> None:
     """Submit the job described by FILE, in JSON or YAML; - reads standard input.
 
@@ -71,6 +74,7 @@ def submit(
     """
     document = completed(read_document(file), assignments)
     refuse_other_tools(document, file)
+    set_interactive(document, **interactive)
     with server(project) as client:
         if code is not None:
             from app.cli.client.code import upload_code  # noqa: PLC0415 – slow to import, and only --code needs it

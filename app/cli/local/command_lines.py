@@ -69,6 +69,10 @@ def child_environment(environ: Mapping[str, str], settings: Settings) -> dict[st
         ours["TRAINYARD_TENSORBOARD_URL"] = settings.tensorboard.url
     if settings.gateway.url:
         ours["TRAINYARD_GATEWAY_URL"] = settings.gateway.url
+    if settings.gateway.sessions_url:
+        ours["TRAINYARD_GATEWAY_SESSIONS_URL"] = settings.gateway.sessions_url
+    if settings.gateway.ports_url:
+        ours["TRAINYARD_GATEWAY_PORTS_URL"] = settings.gateway.ports_url
     if settings.node.config is not None:
         ours["TRAINYARD_NODE_CONFIG"] = str(settings.node.config.absolute())
     if settings.node.name:

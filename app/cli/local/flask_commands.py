@@ -22,8 +22,8 @@ def routes(**options: Any) -> None:
 
 
 @click.command()
-def shell() -> None:
-    """Open Python with the application loaded."""
+def python() -> None:
+    """Open Python with the application loaded, as `flask shell` does."""
     from flask.cli import shell_command
 
     _run(shell_command)

@@ -38,6 +38,7 @@ FORGET_SECONDS = 3.0
 DASHBOARD_NICENESS = 10
 # Of answers that are under way when everything stops: the nodes have already ended their replicas.
 GATEWAY_DRAIN_SECONDS = 3
+PORTS_HOST = "jobs.localhost"
 
 
 class NotPrepared(Exception):
@@ -74,6 +75,11 @@ class LocalPlatform:
         self._settings = replace(settings, api=replace(settings.api, host=host, port=port))
         # Its own, whatever the environment says: it serves this installation's keys and services.
         self._settings = replace(self._settings, gateway=replace(settings.gateway, url=_url_of(gateway)))
+        if not settings.gateway.sessions_url:
+            reached = replace(self._settings.gateway, sessions_url=_url_of(gateway))
+            self._settings = replace(self._settings, gateway=reached)
+        if not settings.gateway.ports_url:
+            self._serve_ports()
         if tensorboard is not None and not settings.tensorboard.url:
             own = replace(settings.tensorboard, url=_url_of(tensorboard))
             self._settings = replace(self._settings, tensorboard=own)
@@ -81,6 +87,11 @@ class LocalPlatform:
         self._with_flower = with_flower
         self._group = ProcessGroup(pid_dir=self._dir / "run", log_dir=self._dir / "log", say=_print)
         self._readiness = Readiness(host, port, nodes=self._node_names, key_file=settings.admin_key_file)
+
+    def _serve_ports(self) -> None:
+        """Browsers reach this machine by any name below `localhost`, which is not the dashboard's host."""
+        own = f"http://{PORTS_HOST}:{self._gateway.getsockname()[1]}"
+        self._settings = replace(self._settings, gateway=replace(self._settings.gateway, ports_url=own))
 
     def run(self) -> None:
         """Run all processes until a stop signal. Raises NoRedisProgram and NotPrepared."""

@@ -76,7 +76,10 @@ def up(  # noqa: PLR0913, PLR0917  one for each option
 def _run(
     settings: Settings, listener: socket.socket, nodes: Sequence[NodeSettings], *, with_flower: bool, with_boards: bool
 ) -> None:
-    with _boards_listening(settings.tensorboard, is_wanted=with_boards) as boards, _loopback() as gateway:
+    with (
+        _boards_listening(settings.tensorboard, is_wanted=with_boards) as boards,
+        _loopback(settings.gateway.port) as gateway,
+    ):
         LocalPlatform(
             settings, listener, nodes=nodes, with_flower=with_flower, tensorboard=boards, gateway=gateway
         ).run()
@@ -150,9 +153,16 @@ def _boards_listening(wanted: TensorboardSettings, *, is_wanted: bool) -> Iterat
 
 
 @contextlib.contextmanager
-def _loopback() -> Iterator[socket.socket]:
-    """The gateway's socket: on loopback, because clients reach it through the API, and on any free port."""
-    with socket.create_server(("127.0.0.1", 0), backlog=512) as listener:
+def _loopback(port: int) -> Iterator[socket.socket]:
+    """The gateway's socket: on loopback, because others reach it through the API.
+
+    It takes any free port if its own is in use, which changes the addresses of ports of jobs.
+    """
+    try:
+        listener = socket.create_server(("127.0.0.1", port), backlog=512)
+    except OSError:
+        listener = socket.create_server(("127.0.0.1", 0), backlog=512)
+    with listener:
         yield listener
 
 

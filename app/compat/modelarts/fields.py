@@ -16,6 +16,7 @@ TEMPLATE = "job_template"
 _FLAGS = (UNCONDITIONAL, HANG, TENSORBOARD, JUPYTER_LAB, INSIGHT)
 _RETURNED = acted_on("stored and returned")
 _NOT_ENFORCED = acted_on("stored and returned; not enforced")
+NO_INSIGHT = "MindStudio Insight reads profiles of Ascend NPUs, which nodes here do not have; leave it out"
 _ALIKE = "heterogeneous tasks are not supported; submit several jobs"
 _NO_GALLERY = refused("the algorithm gallery is not supported; set code_dir and boot_file, or id")
 _NO_FILES = refused("searches are not read from files; set algorithm.policies.auto_search")
@@ -152,7 +153,8 @@ FIELDS: Table = {
     "metadata.create_time": _OF_ANOTHER,
     "metadata.user_name": _OF_ANOTHER,
     "metadata.annotations": acted_on(
-        f"{RETRY_NUM}, {UNCONDITIONAL}, {HANG} and {TENSORBOARD} have an effect; others have a warning"
+        f"{RETRY_NUM}, {UNCONDITIONAL}, {HANG}, {TENSORBOARD} and {JUPYTER_LAB} have an effect; {INSIGHT} is refused, "
+        "others have a warning"
     ),
     **_ALGORITHM,
     **_CHANNELS,
@@ -160,7 +162,12 @@ FIELDS: Table = {
     **_SPEC,
     "status": _OF_ANOTHER,
     "endpoints.tensorboard": _OF_ANOTHER,
-    "endpoints.ssh.key_pair_names": warned("SSH access to jobs is not supported"),
+    "endpoints.jupyter_lab": _OF_ANOTHER,
+    "endpoints.mindstudio_insight": refused(NO_INSIGHT),
+    "endpoints.ssh.key_pair_names": warned(
+        "no key lies on nodes: `trainyard ssh-proxy` enters with an API key, at the address that answers have"
+    ),
+    "endpoints.ssh.task_urls": _OF_ANOTHER,
     "train_type": warned("there is one type of training jobs"),
 }
 
@@ -184,6 +191,19 @@ def check_annotations(annotations: Mapping[str, str]) -> None:
     for name in _FLAGS:
         if annotations.get(name, "true") not in ("true", "false"):
             raise BadSpec("must be true or false", field=f"metadata.annotations.{name}")
+    if annotations.get(INSIGHT) == "true":
+        raise BadSpec(f"is refused: {NO_INSIGHT}", field=f"metadata.annotations.{INSIGHT}")
+
+
+def wants_tensorboard(metadata: Mapping[str, Any]) -> bool:
+    return (metadata.get("annotations") or {}).get(TENSORBOARD) == "true"
+
+
+def wants_notebook(job: Mapping[str, Any]) -> bool:
+    """Whether the code of a job runs with JupyterLab beside it; a search has none."""
+    algorithm = job["algorithm"]
+    is_own = not algorithm.get("id") and not (algorithm.get("policies") or {}).get("auto_search")
+    return is_own and (job["metadata"].get("annotations") or {}).get(JUPYTER_LAB) == "true"
 
 
 def warnings_of_values(job: Mapping[str, Any]) -> list[str]:
@@ -208,7 +228,7 @@ def warnings_of_values(job: Mapping[str, Any]) -> list[str]:
 
 def warnings_of_annotations(annotations: Mapping[str, str]) -> list[str]:
     """Warnings of annotations that have an effect only when a job is created."""
-    late = [name for name in annotations if name.startswith("fault-tolerance/")]
+    late = [name for name in annotations if name.startswith("fault-tolerance/") or name == JUPYTER_LAB]
     return [warning(f"metadata.annotations.{name}", "has an effect only when the job is created") for name in late]
 
 
@@ -218,8 +238,10 @@ def _annotations(annotations: Mapping[str, str], algorithm: Mapping[str, Any]) -
             yield name, "a built-in method is retried only after transient failures"
         elif name == TEMPLATE:
             yield name, _ALIKE
-        elif name in (JUPYTER_LAB, INSIGHT) and value == "true":
-            yield name, f"is not supported; {TENSORBOARD} opens a TensorBoard"
+        elif name == JUPYTER_LAB and value == "true" and algorithm.get("id"):
+            yield name, f"a built-in method has none; {TENSORBOARD} opens a TensorBoard"
+        elif name == JUPYTER_LAB and value == "true" and (algorithm.get("policies") or {}).get("auto_search"):
+            yield name, "a search has none; its trials run side by side"
         elif name not in (RETRY_NUM, *_FLAGS):
             yield name, "is stored and returned, without an effect"
 

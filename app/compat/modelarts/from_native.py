@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from app.compat.ids import uuid_of
+from app.compat.modelarts.fields import JUPYTER_LAB
 from app.compat.modelarts.flavors import of_job, of_resources
 from app.compat.modelarts.status import Trouble, milliseconds, status_of
 from app.compat.modelarts.to_native import BUILT_IN, CUSTOM, DIALECT, METHODS, PRIORITIES
@@ -56,8 +57,14 @@ def metadata_of(details: JobDetails, names: Mapping[str, str]) -> dict[str, Any]
         "create_time": milliseconds(job.created_at),
         "workspace_id": stored.get("workspace_id", "0"),
         "user_name": names.get(job.created_by) or job.created_by,
-        "annotations": stored.get("annotations") or {},
+        "annotations": stored.get("annotations") or _annotations_of(details),
     }
+
+
+def _annotations_of(details: JobDetails) -> dict[str, str]:
+    """Of a job of another API."""
+    has_notebook = DIALECT not in details.job.foreign and details.document.interactive_config.notebook
+    return {JUPYTER_LAB: "true"} if has_notebook else {}
 
 
 def algorithm_of(details: JobDetails) -> dict[str, Any]:

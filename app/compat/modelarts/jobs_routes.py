@@ -7,26 +7,21 @@ from flask import Blueprint
 
 from app.compat.modelarts import lookup, search_creation
 from app.compat.modelarts.dialect import NAME_TAKEN
-from app.compat.modelarts.fields import (
-    SEARCH_FIELDS,
-    TENSORBOARD,
-    WORKSPACE_FIELDS,
-    check_annotations,
-    warnings_of_annotations,
-)
+from app.compat.modelarts.endpoints import warnings_of_endpoints
+from app.compat.modelarts.fields import SEARCH_FIELDS, WORKSPACE_FIELDS, check_annotations, warnings_of_annotations
 from app.compat.modelarts.queries import NameQuerySchema
 from app.compat.modelarts.requests import ActionSchema, BatchDeleteSchema, ChangeSchema, CreateSchema, SearchSchema
-from app.compat.modelarts.to_native import DIALECT, NAMING, Native, alias_of, to_native, wants_tensorboard
+from app.compat.modelarts.to_native import DIALECT, NAMING, Native, alias_of, to_native
 from app.compat.reading import may_read, uses_images
 from app.domain.errors import Conflict, IllegalTransition, InvalidRequest, NotFound
 from app.domain.lifecycle.states import TERMINAL
-from app.http.context import backend, caller, plane
+from app.http.context import caller, plane
 from app.http.envelope import Reply
 from app.http.idempotency import ReplyRecorder
 from app.http.operation import operation
 from app.http.request_body import validated
 from app.schemas.jobs import SubmitJobSchema
-from app.schemas.spec.field_verdicts import warning, warnings_of
+from app.schemas.spec.field_verdicts import warnings_of
 from app.security.permissions import Permission
 from app.services.jobs import commands, dialect_notes, submission
 from app.services.jobs import lookup as of_jobs
@@ -67,7 +62,7 @@ def _submit(project_id: str, body: Mapping[str, Any]) -> Reply:
         origin = Origin(
             foreign=native.foreign,
             alias=alias_of(project_id, body["metadata"]["name"]),
-            warnings=[*native.warnings, *_not_served(body)],
+            warnings=[*native.warnings, *warnings_of_endpoints(body, native.document)],
             retold=NAMING.line,
         )
         submission.submit(plane(), caller(), document, project=project_id, origin=origin, on_written=answering)
@@ -168,12 +163,6 @@ def _translated(body: Mapping[str, Any]) -> Native:
         except InvalidRequest:
             # Again with the current nodes: the cached inventory is no reason to refuse a job.
             return to_native(body, registry.capacities(session, only_ready=False), may_read, uses_images=uses_images())
-
-
-def _not_served(body: Mapping[str, Any]) -> list[str]:
-    is_missing = wants_tensorboard(body["metadata"]) and not backend().settings.tensorboard.url
-    why = "TensorBoard is not configured; the operator sets TRAINYARD_TENSORBOARD_URL"
-    return [warning(f"metadata.annotations.{TENSORBOARD}", why)] if is_missing else []
 
 
 def _submitted(session: Session, submitted: Submitted) -> Reply:

@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 
 from app.compat.every_job import MAX_JOBS, every_job, moment_of
 from app.compat.ids import job_id_of, sweep_id_of
+from app.compat.modelarts.endpoints import endpoints_of
 from app.compat.modelarts.from_native import Cluster, algorithm_name, is_deleted, is_trial, job_of
 from app.compat.modelarts.status import NO_TROUBLE, STATES_OF_PHASES, Trouble, milliseconds, phase_of, times_of_search
-from app.compat.modelarts.to_native import DIALECT, wants_tensorboard
+from app.compat.modelarts.to_native import DIALECT
 from app.domain.errors import BadSpec, NotFound
 from app.host.clock import utc_now
-from app.http.context import backend, caller, plane
+from app.http.context import caller, plane
 from app.services.access import api_keys
 from app.services.attempts import leases
 from app.services.jobs import dialect_notes, history, listing, lookup
@@ -22,7 +23,6 @@ from app.services.rows import Attempt, Job, Session, Sweep
 from app.services.sweeps import foreign
 from app.services.sweeps import lookup as sweep_lookup
 from app.services.sweeps.lookup import SWEEP_ID
-from app.services.telemetry import tensorboards
 
 
 def find(session: Session, training_job_id: str) -> JobDetails:
@@ -76,18 +76,18 @@ def shown(session: Session, found: JobDetails) -> dict[str, Any]:
 def shown_new(session: Session, job: Job) -> dict[str, Any]:
     """A job that is being created, without attempts."""
     found = of_new(job)
-    return _translated(found, (), _cluster(session, [found], NO_TROUBLE))
+    return _translated(session, found, (), _cluster(session, [found], NO_TROUBLE))
 
 
 def shown_new_search(session: Session, sweep: Sweep) -> dict[str, Any]:
     """A sweep that is being created."""
     found = foreign.as_job(sweep)
-    return _translated(found, (), _cluster(session, [found], NO_TROUBLE))
+    return _translated(session, found, (), _cluster(session, [found], NO_TROUBLE))
 
 
 def shown_together(session: Session, found: Sequence[JobDetails]) -> list[dict[str, Any]]:
     cluster = _cluster(session, found, _trouble(session))
-    return [_translated(each, history.attempts(session, each.job.id), cluster) for each in found]
+    return [_translated(session, each, history.attempts(session, each.job.id), cluster) for each in found]
 
 
 def rows(
@@ -118,18 +118,11 @@ def delete(training_job_id: str) -> None:
     withdraw(plane(), caller(), found.job.id, dialect=DIALECT)
 
 
-def _translated(found: JobDetails, attempts: Sequence[Attempt], cluster: Cluster) -> dict[str, Any]:
+def _translated(session: Session, found: JobDetails, attempts: Sequence[Attempt], cluster: Cluster) -> dict[str, Any]:
     translated = job_of(found, attempts, cluster)
     if is_sweep(found):
         return {**translated, "status": {**translated["status"], **times_of_search(found, cluster.now)}}
-    board = (
-        tensorboards.address_of(backend().settings, found.job.id) if wants_tensorboard(translated["metadata"]) else None
-    )
-    return (
-        translated
-        if board is None
-        else translated | {"endpoints": {"tensorboard": {"url": board[0], "token": board[1]}}}
-    )
+    return {**translated, "endpoints": endpoints_of(session, found, translated["metadata"])}
 
 
 def _cluster(session: Session, found: Sequence[JobDetails], trouble: Trouble) -> Cluster:

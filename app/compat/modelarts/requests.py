@@ -230,7 +230,24 @@ _Notification = _document(
     "Notification",
     {"topic_urn": Text(longest=1024, **IGNORED), "events": fields.List(Text(longest=64), validate=_MANY, **IGNORED)},
 )
-_Ssh = _document("Ssh", {"key_pair_names": fields.List(Text(longest=128), validate=_MANY, **IGNORED)})
+_Ssh = _document(
+    "Ssh",
+    {
+        "key_pair_names": fields.List(
+            Text(longest=128), validate=_MANY, **says("Returned with the address for `ssh`, by `trainyard ssh-proxy`")
+        ),
+        "task_urls": _objects(**READ_ONLY),
+    },
+)
+_Endpoints = _document(
+    "Endpoints",
+    {
+        "ssh": Section(_Ssh),
+        "jupyter_lab": FreeObject(**READ_ONLY),
+        "tensorboard": FreeObject(**READ_ONLY),
+        "mindstudio_insight": FreeObject(**says("Refused: nodes have no Ascend NPUs")),
+    },
+)
 _Spec = _document(
     "JobSpec",
     {
@@ -264,7 +281,7 @@ CreateSchema = _document(
         "algorithm": Section(_Algorithm, required=True),
         "tasks": _objects(**says("Refused: heterogeneous tasks are not supported")),
         "spec": Section(_Spec),
-        "endpoints": Section(_document("Endpoints", {"ssh": Section(_Ssh), "tensorboard": FreeObject(**READ_ONLY)})),
+        "endpoints": Section(_Endpoints),
         "status": FreeObject(**READ_ONLY),
         "train_type": Text(longest=64, **IGNORED),
     },

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from app.compat.modelarts import lookup
-from app.compat.modelarts.fields import TENSORBOARD
+from app.compat.modelarts.fields import TENSORBOARD, wants_tensorboard
 from app.compat.modelarts.searches import search_of
-from app.compat.modelarts.to_native import DIALECT, Native, alias_of, stored, wants_tensorboard
+from app.compat.modelarts.to_native import DIALECT, Native, alias_of, stored
 from app.compat.sweep_naming import complete
 from app.http.context import caller, plane
 from app.http.envelope import Reply

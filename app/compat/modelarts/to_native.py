@@ -9,10 +9,11 @@ from app.compat.images import ITS_OWN_PROGRAM, NO_REGISTRIES, native_image
 from app.compat.modelarts.fields import (
     FIELDS,
     HANG,
+    JUPYTER_LAB,
     RETRY_NUM,
-    TENSORBOARD,
     UNCONDITIONAL,
     check_annotations,
+    wants_notebook,
     warnings_of_values,
 )
 from app.compat.modelarts.flavors import flavor
@@ -56,6 +57,7 @@ NAMES = {
     "resource_config.image.reference": "algorithm.engine.image_url",
     "scheduling_config.max_runtime_seconds": "spec.auto_stop",
     "scheduling_config": "spec.schedule_policy",
+    "interactive_config.notebook": f"metadata.annotations.{JUPYTER_LAB}",
     "training_config.framework.type": "algorithm.parameters.framework",
     "training_config.training_type": "algorithm.id",
 }
@@ -141,6 +143,7 @@ def to_native(
         "resource_config": {**resources, **_image(algorithm, warnings, uses_images=uses_images)},
         "scheduling_config": _scheduling(policy, spec.get("auto_stop")),
         **({"output_config": {"output_path": channels.output_path}} if channels.output_path else {}),
+        **({"interactive_config": {"notebook": True}} if wants_notebook(job) else {}),
     }
     return Native(document, {DIALECT: stored(job)}, warnings)
 
@@ -360,10 +363,6 @@ def alias_of(project: str, name: str) -> str:
     return f"{DIALECT}:{project}:{name}"
 
 
-def wants_tensorboard(metadata: Mapping[str, Any]) -> bool:
-    return (metadata.get("annotations") or {}).get(TENSORBOARD) == "true"
-
-
 def _check_affinity(policy: Mapping[str, Any], *, nodes: int) -> None:
     """Raises BadSpec."""
     size = (policy.get("required_affinity") or {}).get("affinity_group_size", 1)
@@ -391,4 +390,6 @@ def stored(job: Mapping[str, Any]) -> dict[str, Any]:
         "annotations": job["metadata"].get("annotations") or {},
     }
     variables = sorted(job["algorithm"].get("environments") or {})
-    return {"metadata": metadata, "algorithm": algorithm, "spec": job.get("spec") or {}, "variables": variables}
+    found = {"metadata": metadata, "algorithm": algorithm, "spec": job.get("spec") or {}, "variables": variables}
+    keys = ((job.get("endpoints") or {}).get("ssh") or {}).get("key_pair_names")
+    return {**found, **({"key_pair_names": keys} if keys else {})}

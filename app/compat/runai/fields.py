@@ -16,7 +16,8 @@ from app.schemas.spec.field_verdicts import (
     warnings_of,
 )
 
-MASTERS = ("command", "args", "environmentVariables", "compute")  # fields of masterSpec with an effect
+_ASKED = ("probes", "ports", "exposedUrls")
+MASTERS = ("command", "args", "environmentVariables", "compute", *_ASKED)  # fields of masterSpec with an effect
 _EXCLUDE = acted_on("true: the item is ignored")
 _RETURNED = acted_on("stored and returned")
 _NAME_OF_VOLUME = acted_on("stored and returned; names the volume in warnings")
@@ -31,6 +32,43 @@ _FILES_PATH = "the files lie there, on nodes with a sandbox; a path of the syste
 _FILES_MODE = "files of secrets are readable by the job alone (0400)"
 _NO_CREDENTIALS = warned("credentials are not used: the operator provides the files on the nodes")
 
+_PROBE = "probes.readiness"
+_READINESS: Table = {
+    "initialDelaySeconds": acted_on("the pause before the first probe; at most a day"),
+    "periodSeconds": acted_on("the interval of probes; at most an hour"),
+    "timeoutSeconds": acted_on("the time for an answer; more than periodSeconds has a warning"),
+    "successThreshold": acted_on("successes in a row until the condition Ready of the workload is True"),
+    "failureThreshold": acted_on("failures in a row until it is False; the workload runs on"),
+    "handler.httpGet.path": acted_on("asked by GET; 200 to 399 is a success"),
+    "handler.httpGet.port": acted_on("the port that the node asks, at 127.0.0.1 in the sandbox of the first rank"),
+    "handler.httpGet.host": acted_on("the workload itself: localhost; others have a warning"),
+    "handler.httpGet.scheme": acted_on("HTTPS: a connection is enough, with a warning"),
+}
+_PORTS: Table = {
+    "container": acted_on(
+        "a port of the job: `trainyard port-forward` reaches it, and a URL if exposedUrls has it, too"
+    ),
+    "serviceType": warned("no port of a node is opened: `trainyard port-forward` reaches the port"),
+    "external": warned("no port of a node is opened: `trainyard port-forward` reaches the port"),
+    "name": acted_on("the port's name, of a-z, 0-9 and dashes; others are named port-NUMBER"),
+    "toolType": _RETURNED,
+    "toolName": _RETURNED,
+    "exclude": _EXCLUDE,
+}
+_URLS: Table = {
+    "container": acted_on("a port of the job that the gateway serves; `url` in answers is its address"),
+    "url": warned("the gateway gives each port its address, which answers have"),
+    "authorizationType": acted_on("authenticatedUsers: all who may see the workload; others need their list, else 400"),
+    "authorizedUsers": acted_on("names of people and of API keys who may open the URL"),
+    "authorizedGroups": acted_on(
+        "groups of the identity provider, whose members may open it; without one 400, beside authorizedUsers a warning"
+    ),
+    "name": acted_on("the port's name in its address, of a-z, 0-9 and dashes; others are named port-NUMBER"),
+    "toolType": _RETURNED,
+    "toolName": _RETURNED,
+    "exclude": _EXCLUDE,
+}
+
 _SPEC: Table = {
     "command": acted_on("the program, split like a shell command; without an image, command or args is required"),
     "args": acted_on("arguments, split likewise; without a command those of the image's own"),
@@ -40,8 +78,11 @@ _SPEC: Table = {
     "createHomeDir": acted_on("each attempt has its own HOME, also without it"),
     "nodeType": acted_on("a required node label; without such a node the training waits, with a warning"),
     "nodePools": acted_on("node labels; a node must have one of them, or any with the pool default; order is ignored"),
-    "tty": warned("no terminal is attached"),
-    "stdin": warned("standard input is empty"),
+    "tty": warned("the command prints into its log: `trainyard shell` opens a terminal beside it"),
+    "stdin": acted_on(
+        "true: standard input stays open and empty, so that a shell as the command waits; else it is at its end. "
+        "`trainyard exec -i` starts another command with an input"
+    ),
     "environmentVariables.name": acted_on("an environment variable; one that the platform sets has a warning"),
     "environmentVariables.value": acted_on("its value; masked where it looks like a secret"),
     "environmentVariables.secret.name": acted_on("a secret of the project with the value"),
@@ -62,6 +103,9 @@ _SPEC: Table = {
     "completions": acted_on("number of runs of the command, each with its JOB_COMPLETION_INDEX"),
     "parallelism": acted_on("number of concurrent completions; the next ones start when all of these have ended"),
     "category": warned("every workload is in the category Train"),
+    **{f"{_PROBE}.{name}": rule for name, rule in _READINESS.items()},
+    **{f"ports.{name}": rule for name, rule in _PORTS.items()},
+    **{f"exposedUrls.{name}": rule for name, rule in _URLS.items()},
     "relatedUrls.url": _RETURNED,
     "relatedUrls.type": _RETURNED,
     "relatedUrls.name": _RETURNED,
@@ -162,12 +206,9 @@ _SECURITY: Table = {
 }
 # Objects and lists without an effect; one warning for each.
 _IGNORED: dict[str, str] = {
-    "spec.probes": "probes are not supported",
     "spec.podAffinity": "affinity to other pods is not supported: nodes are selected by labels and free devices",
     "spec.nodeAffinityRequired": "node labels have no values: use nodeType and nodePools",
     "spec.tolerations": "nodes have no taints",
-    "spec.ports": "ports are not published",
-    "spec.exposedUrls": "ports are not published",
     "spec.imagePullSecrets": "logins of registries are the operator's, for each project: TRAINYARD_IMAGES_AUTH_FILE",
     "spec.environmentVariables.configMap": "config maps are not supported: set the value",
     "spec.environmentVariables.podFieldRef": "there are no pods: use TRAINYARD_JOB_ID, RANK and others",
@@ -203,7 +244,7 @@ _RULES: Table = {
     **{f"spec.storage.{path}": rule for path, rule in _STORAGE.items()},
     **{f"spec.security.{path}": rule for path, rule in _SECURITY.items()},
 }
-_OF_THE_MASTER = "only command and args of the first rank can differ from spec"
+_OF_THE_MASTER = "only command, args, ports, exposedUrls and probes of the first rank can differ from spec"
 # Values that match the behaviour, and need no warning.
 _NO_REQUEST: tuple[tuple[str, Any], ...] = (("mountPropagation", "None"), ("exclude", False))
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from app.compat.ids import uuid_of
 from app.compat.runai.owners import Owner
+from app.compat.runai.reaching import addresses_of, of_native, with_addresses
 from app.compat.runai.to_native import DIALECT, DISTRIBUTED, PRIORITIES, PYTORCH, naming_of
-from app.domain.lifecycle.states import TERMINAL, JobState
+from app.domain.lifecycle.states import RUNNING, TERMINAL, JobState
 from app.domain.scheduling.fair_share import quota_of
 from app.domain.spec.model import ResourceConfig
 from app.schemas.strict_fields import on_the_wire
@@ -79,6 +80,7 @@ def phase_of(details: JobDetails) -> str:
 def training_of(details: JobDetails, owner: Owner) -> dict[str, Any]:
     """A training or distributed workload."""
     job, foreign = details.job, _foreign(details)
+    config, spec = details.document.interactive_config, foreign.get("spec") or spec_of(details)
     stopped = job.state in (JobState.PAUSED, JobState.CANCELLED) or details.requested is not None
     return {
         "name": job.name,
@@ -92,16 +94,19 @@ def training_of(details: JobDetails, owner: Owner) -> dict[str, Any]:
         "createdAt": on_the_wire(job.created_at),
         "desiredPhase": "Deleted" if foreign.get("deleted") else "Stopped" if stopped else "Running",
         "actualPhase": phase_of(details),
-        "spec": foreign.get("spec") or spec_of(details),
-        **_of_master(details),
+        "spec": with_addresses(spec, config, owner.address_of(job)),
+        **_of_master(details, owner),
     }
 
 
-def _of_master(details: JobDetails) -> dict[str, Any]:
+def _of_master(details: JobDetails, owner: Owner) -> dict[str, Any]:
     if not is_distributed(details):
         return {}
     master = _foreign(details).get("master_spec")
-    return {"masterSpec": master} if master else {"masterSpecSameAsWorker": True}
+    if not master:
+        return {"masterSpecSameAsWorker": True}
+    config = details.document.interactive_config
+    return {"masterSpec": with_addresses(master, config, owner.address_of(details.job))}
 
 
 def spec_of(details: JobDetails) -> dict[str, Any]:
@@ -116,6 +121,7 @@ def spec_of(details: JobDetails) -> dict[str, Any]:
         "compute": compute_of(resources),
         "labels": [{"name": name, "value": value} for name, value in details.job.labels.items()],
         "environmentVariables": [{"name": name, "value": value} for name, value in training.environment.items()],
+        **of_native(details.document.interactive_config),
     }
     if is_distributed(details):
         found |= {"distributedFramework": PYTORCH, "numWorkers": resources.node_count - 1}
@@ -162,7 +168,7 @@ def workload_of(details: JobDetails, owner: Owner) -> dict[str, Any]:
         "id": uuid_of(job.id),
         "source": "Other",
         "tenantId": 1,
-        "conditions": _conditions(pending_message, changed) if job.state is JobState.QUEUED else [],
+        "conditions": _conditions(details, pending_message, changed),
         "category": "Train",
         "priorityClassName": class_of(job.priority, preemptible=scheduling.preemptible),
         "submittedBy": owner.author,
@@ -186,6 +192,7 @@ def workload_of(details: JobDetails, owner: Owner) -> dict[str, Any]:
         "requestedPods": {"number": details.document.resource_config.node_count},
         "currentNodePools": list(job.node_names),
         "totalRunningTimeSeconds": round(details.elapsed_seconds),
+        "urls": addresses_of(details.document.interactive_config, owner.address_of(job)),
         "actionsSupport": {"delete": True, "suspend": job.state not in TERMINAL},
     }
 
@@ -195,18 +202,20 @@ def pending_message_of(details: JobDetails) -> str:
     return naming_of(_foreign(details).get("spec") or {}).text(details.pending_reason)
 
 
-def _conditions(pending_message: str, since: str) -> list[dict[str, str]]:
-    if not pending_message:
+def _conditions(details: JobDetails, pending_message: str, since: str) -> list[dict[str, str]]:
+    """Why it waits; of a running one whether it is ready, by its readiness probe."""
+    job = details.job
+    if job.state is JobState.QUEUED and pending_message:
+        return [_condition("PodScheduled", "False", "Unschedulable", pending_message, since)]
+    if job.state not in RUNNING or details.document.interactive_config.readiness_probe is None:
         return []
-    return [
-        {
-            "type": "PodScheduled",
-            "status": "False",
-            "reason": "Unschedulable",
-            "message": pending_message,
-            "lastTransitionTime": since,
-        }
-    ]
+    status = {None: "Unknown", True: "True", False: "False"}[job.ready]
+    reason = "ReadinessProbeSucceeded" if job.ready else "ReadinessProbeFailed" if status == "False" else "NotProbed"
+    return [_condition("Ready", status, reason, "", since)]
+
+
+def _condition(kind: str, status: str, reason: str, message: str, since: str) -> dict[str, str]:
+    return {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": since}
 
 
 def pods_of(details: JobDetails, attempt: Attempt | None, owner: Owner) -> list[dict[str, Any]]:

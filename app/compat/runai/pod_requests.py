@@ -3,13 +3,15 @@
 import re
 from typing import Any
 
-from marshmallow import fields
+from marshmallow import fields, validate
 
 from app.compat.runai.requests_base import IGNORED, MANY, RETURNED, document, items, name, port
+from app.schemas.spec.interactive_config import MOST_AUTHORIZED
 from app.schemas.spec.resource_config import MAX_ID, NOT_ROOT
-from app.schemas.strict_fields import LARGEST, Choice, Flag, Matching, Section, Text, Whole
+from app.schemas.strict_fields import LARGEST, Choice, Flag, Matching, Section, Text, Whole, says
 
-_SECONDS = 2**31 - 1
+# Of probes.
+_LONGEST_DELAY, _LONGEST_PERIOD, _LONGEST_TIMEOUT, _MOST_IN_A_ROW = 86_400, 3600, 300, 100
 _CAPABILITIES = (
     "AUDIT_CONTROL",
     "AUDIT_READ",
@@ -51,7 +53,7 @@ _CAPABILITIES = (
     "WAKE_ALARM",
 )
 _GROUPS = re.compile(r"[0-9]{1,10}(?:,[0-9]{1,10}){0,31}")
-_TOOL = {"toolType": Text(longest=128, **IGNORED), "toolName": Text(longest=128, **IGNORED)}
+_TOOL = {"toolType": Text(longest=128, **RETURNED), "toolName": Text(longest=128, **RETURNED)}
 
 
 def _names(**kwargs: Any) -> fields.List[Any]:
@@ -61,21 +63,21 @@ def _names(**kwargs: Any) -> fields.List[Any]:
 _HttpGet = document(
     "ProbeHttpGet",
     {
-        "path": Text(longest=1024, **IGNORED),
-        "port": port(required=True, **IGNORED),
-        "host": Text(longest=253, **IGNORED),
-        "scheme": Choice(("HTTP", "HTTPS"), **IGNORED),
+        "path": Text(longest=1000, **says("Asked by GET, 200 to 399 is a success; default /")),
+        "port": port(required=True, **says("The port that is asked, in the sandbox of the first rank")),
+        "host": Text(longest=253, **says("Only the workload itself: others have a warning")),
+        "scheme": Choice(("HTTP", "HTTPS"), **says("HTTPS: a connection is enough, with a warning", default="HTTP")),
     },
 )
 _Handler = document("ProbeHandler", {"httpGet": Section(_HttpGet, required=True)})
 _Readiness = document(
     "ReadinessProbe",
     {
-        "initialDelaySeconds": Whole(0, _SECONDS, **IGNORED),
-        "periodSeconds": Whole(1, _SECONDS, **IGNORED),
-        "timeoutSeconds": Whole(1, _SECONDS, **IGNORED),
-        "successThreshold": Whole(1, _SECONDS, **IGNORED),
-        "failureThreshold": Whole(1, _SECONDS, **IGNORED),
+        "initialDelaySeconds": Whole(0, _LONGEST_DELAY, **says("Before the first probe", default=0)),
+        "periodSeconds": Whole(1, _LONGEST_PERIOD, **says("Between probes", default=10)),
+        "timeoutSeconds": Whole(1, _LONGEST_TIMEOUT, **says("For an answer; at most periodSeconds", default=1)),
+        "successThreshold": Whole(1, _MOST_IN_A_ROW, **says("Successes in a row until it is ready", default=1)),
+        "failureThreshold": Whole(1, _MOST_IN_A_ROW, **says("Failures in a row until it is not", default=3)),
         "handler": Section(_Handler, required=True),
     },
 )
@@ -114,6 +116,10 @@ Security = document(
 )
 
 
+def _admitted(**kwargs: Any) -> fields.List[Any]:
+    return fields.List(name(), validate=validate.Length(max=MOST_AUTHORIZED), **kwargs)
+
+
 def tolerations() -> fields.List[Any]:
     described = {
         "name": name(**IGNORED),
@@ -128,10 +134,10 @@ def tolerations() -> fields.List[Any]:
 
 def ports() -> fields.List[Any]:
     described = {
-        "container": port(required=True, **IGNORED),
+        "container": port(required=True, **says("Reached by `trainyard port-forward`")),
         "serviceType": Choice(("LoadBalancer", "NodePort", "ClusterIP"), **IGNORED),
         "external": port(**IGNORED),
-        "name": name(**IGNORED),
+        "name": name(**says("The port's name, where an address can have it")),
         **_TOOL,
     }
     return items("Port", described)
@@ -139,12 +145,15 @@ def ports() -> fields.List[Any]:
 
 def exposed_urls() -> fields.List[Any]:
     described = {
-        "container": port(required=True, **IGNORED),
-        "url": Text(longest=2048, **IGNORED),
-        "authorizationType": Choice(("authenticatedUsers", "authorizedUsers", "authorizedGroups"), **IGNORED),
-        "authorizedUsers": _names(**IGNORED),
-        "authorizedGroups": _names(**IGNORED),
-        "name": name(**IGNORED),
+        "container": port(required=True, **says("The gateway serves it by HTTP, also by WebSockets")),
+        "url": Text(longest=2048, **says("Read-only: the gateway's address of the port")),
+        "authorizationType": Choice(
+            ("authenticatedUsers", "authorizedUsers", "authorizedGroups"),
+            **says("authenticatedUsers: all who may see the workload; others need their list"),
+        ),
+        "authorizedUsers": _admitted(**says("Names of people and of API keys who may open it")),
+        "authorizedGroups": _admitted(**says("Groups of the identity provider whose members may open it")),
+        "name": name(**says("The port's name in its address, where that can have it")),
         **_TOOL,
     }
     return items("ExposedUrl", described)

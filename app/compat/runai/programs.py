@@ -10,6 +10,8 @@ from app.domain.errors import BadSpec
 from app.schemas.spec.field_verdicts import warning
 
 REST = "spec"
+# Standard input that stays open and has nothing to read, as that of a container that no client is attached to.
+_OPEN_INPUT = 'input=$(mktemp -u) && mkfifo -m 600 "$input" && exec 0<>"$input" && rm "$input" && exec "$@"'
 
 
 def image_of(spec: Mapping[str, Any], warnings: list[str], *, uses_images: bool) -> dict[str, Any]:
@@ -32,7 +34,8 @@ def program_of(spec: Mapping[str, Any], master: Mapping[str, Any], *, has_image:
     if has_image and of_one and not (master.get("command") or master.get("args")):
         words = words_of(spec, "args")
         return {"custom_arguments": words} if words else {}
-    return {"custom_command": _command(spec, master)}
+    words = _command(spec, master)
+    return {"custom_command": ["sh", "-c", _OPEN_INPUT, "sh", *words] if spec.get("stdin") else words}
 
 
 def in_directory(directory: str, framework: Mapping[str, Any], warnings: list[str]) -> dict[str, list[str]]:

@@ -60,7 +60,7 @@ _FURTHER = {
     "probes": Section(pods.Probes),
     "podAffinity": Section(pods.PodAffinity),
     "tty": Flag(**IGNORED),
-    "stdin": Flag(**IGNORED),
+    "stdin": Flag(**says("true: standard input stays open, and is empty")),
     "annotations": fields.List(Section(_Named), validate=MANY, **RETURNED),
     "tolerations": pods.tolerations(),
     "autoDeletionTimeAfterCompletionSeconds": Whole(0, **says("After this time it is listed only by the native API")),

@@ -9,6 +9,7 @@ from app.compat.naming import Naming
 from app.compat.quantities import amount_of
 from app.compat.runai.fields import without_effect
 from app.compat.runai.programs import image_of, in_directory, program_of
+from app.compat.runai.reaching import interactive_of
 from app.compat.runai.security import user_of
 from app.compat.runai.volumes import Volumes, volumes_of
 from app.domain.errors import BadSpec
@@ -64,6 +65,8 @@ NAMES = {
     "resource_config.limits.cpu_cores": "spec.compute.cpuCoreLimit",
     "resource_config.limits.ram_mb": "spec.compute.cpuMemoryLimit",
     "scheduling_config.priority": "spec.priorityClass",
+    "interactive_config.ports": "spec.exposedUrls",
+    "interactive_config.readiness_probe": "spec.probes.readiness",
 }
 _NO_DEVICES = "spec.compute.gpuDevicesRequest 0"
 _WORDS = {
@@ -91,6 +94,7 @@ def to_native(
     *,
     may_read: Callable[[str], bool],
     uses_images: bool = False,
+    knows_groups: bool = False,
     distributed: bool = False,
 ) -> Native:
     """``name``: the final one of the workload; ``may_read``: whether jobs may read a directory. Raises BadSpec."""
@@ -99,7 +103,7 @@ def to_native(
     volumes = volumes_of(spec.get("storage") or {}, may_read)
     warnings = [*volumes.warnings, *_reserved(spec, REST), *_reserved(master, "masterSpec")]
     image = image_of(spec, warnings, uses_images=uses_images)
-    framework = _program(spec, master, volumes, has_image=bool(image))
+    framework = _program(spec, master, volumes, warnings, has_image=bool(image))
     framework |= _directory(spec, framework, volumes, may_read, warnings, has_image=bool(image))
     start = [Mount(spec["workingDir"], "", "", {"type": CODE, **OPTIONAL})] if "custom_code_dir" in framework else []
     resources = _resources(spec.get("compute") or {}, warnings) | user_of(spec.get("security") or {}, warnings)
@@ -107,7 +111,6 @@ def to_native(
     if resources["gpu_count"] > 1:
         # A pod runs its command once for any number of devices.
         framework["distributed"] = {"config": {"num_proc_per_node": "1"}}
-    variables = {key: map_paths(value, volumes.found) for key, value in _environment(spec, master).items()}
     document = {
         "name": name,
         "labels": _labels(spec),
@@ -115,22 +118,25 @@ def to_native(
             "training_type": "SFT",
             "base_model": {"model_id": NO_MODEL},
             "framework": framework,
-            "environment": variables,
+            "environment": {key: map_paths(text, volumes.found) for key, text in _environment(spec, master).items()},
             "max_retries": spec.get("backoffLimit", DEFAULT_BACKOFF),
         },
         "data_config": {"sources": [{"path": volume.location} for volume in volumes.found]},
         "resource_config": {**resources, **image, **native_mounts([*volumes.mounts, *start])},
         "scheduling_config": _scheduling(spec),
+        **interactive_of(spec, master, warnings, knows_groups=knows_groups),
     }
     foreign = {DIALECT: _stored(training, distributed=distributed)}
     return Native(document, foreign, [*without_effect(training), *warnings])
 
 
 def _program(
-    spec: Mapping[str, Any], master: Mapping[str, Any], volumes: Volumes, *, has_image: bool
+    spec: Mapping[str, Any], master: Mapping[str, Any], volumes: Volumes, warnings: list[str], *, has_image: bool
 ) -> dict[str, Any]:
     """`framework` of the native document. Raises BadSpec."""
     program = program_of(spec, master, has_image=has_image)
+    if spec.get("stdin") and "custom_command" not in program:
+        warnings.append(warning("spec.stdin", "without a command the image decides; set command"))
     return {
         "type": "CUSTOM",
         "custom_retry_on_error": True,  # as Kubernetes counts failures

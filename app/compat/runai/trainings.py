@@ -1,11 +1,12 @@
 """Routes of trainings and distributed workloads."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from flask import Blueprint
 
 from app.compat.naming import name_suffix
-from app.compat.reading import may_read, uses_images
+from app.compat.reading import knows_groups, may_read, uses_images
 from app.compat.runai import lookup
 from app.compat.runai.from_native import training_of
 from app.compat.runai.owners import Owners
@@ -14,12 +15,14 @@ from app.compat.runai.secret_volumes import mounts_of_secrets
 from app.compat.runai.to_native import naming_of, secrets_of, to_native
 from app.compat.secrets import secret_values
 from app.domain.errors import BadSpec
-from app.http.context import caller, plane
+from app.domain.spec.interactive import HTTP
+from app.http.context import backend, caller, plane
 from app.http.envelope import Reply
 from app.http.idempotency import ReplyRecorder
 from app.http.operation import operation
 from app.http.request_body import validated
 from app.schemas.jobs import SubmitJobSchema
+from app.schemas.spec.field_verdicts import warning
 from app.security.permissions import Permission
 from app.services.access import projects
 from app.services.jobs import submission
@@ -111,7 +114,10 @@ def resume_distributed(distributed_id: str) -> Reply:
 def _submit(body: dict[str, Any], *, distributed: bool) -> Reply:
     name = f"{body['name']}-{name_suffix(8)}" if body["useGivenNameAsPrefix"] else body["name"]
     answering = ReplyRecorder(_submitted)
-    native = to_native(body, name, may_read=may_read, uses_images=uses_images(), distributed=distributed)
+    native = to_native(
+        body, name, may_read=may_read, uses_images=uses_images(), knows_groups=knows_groups(), distributed=distributed
+    )
+    native.warnings.extend(_not_served(native.document))
     with plane().db.read() as session:  # before anything of the project is read
         project = projects.referred(session, caller(), str(body["projectId"])).name
     hidden = secret_values(project, secrets_of(body))
@@ -126,6 +132,14 @@ def _submit(body: dict[str, Any], *, distributed: bool) -> Reply:
         )
         submission.submit(plane(), caller(), document, project=project, origin=origin, on_written=answering)
     return answering.reply
+
+
+def _not_served(document: Mapping[str, Any]) -> list[str]:
+    ports = document.get("interactive_config", {}).get("ports", [])
+    if backend().settings.gateway.ports_url or not any(each["protocol"] == HTTP for each in ports):
+        return []
+    why = "no gateway serves ports here (TRAINYARD_GATEWAY_PORTS_URL): `trainyard port-forward` reaches them"
+    return [warning("spec.exposedUrls", why)]
 
 
 def _submitted(session: Session, submitted: Submitted) -> Reply:

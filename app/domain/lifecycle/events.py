@@ -26,4 +26,7 @@ class EventType(StrEnum):
     IMAGE = "job.image"
     PACKAGES = "job.packages"
     CONNECTION = "job.connection"
+    READY = "job.ready"
+    NOT_READY = "job.not_ready"
+    KEPT = "job.kept"
     WARNING = "job.warning"

@@ -6,6 +6,7 @@ from typing import Any, Literal, Self
 
 from app.domain.routing import DEFAULT_PRIORITY
 from app.domain.spec.inference import TRAINING, Inference, Requirement
+from app.domain.spec.interactive import NOT_INTERACTIVE, InteractiveConfig
 from app.domain.spec.section import Section
 
 STOP, ROLLBACK = "stop", "rollback"  # OnDivergence.action
@@ -360,5 +361,6 @@ class JobDocument(Section):
     output_config: OutputConfig = OutputConfig()
     scheduling_config: SchedulingConfig = SchedulingConfig()
     tracking: tuple[Tracker, ...] = ()
+    interactive_config: InteractiveConfig = NOT_INTERACTIVE
     kind: str = TRAINING  # or another of inference.KINDS
     inference: Inference | None = None  # of all other kinds

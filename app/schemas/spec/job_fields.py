@@ -228,6 +228,26 @@ _TRACKING: Table = {
     "tracking.token": acted_on("the access token; stored encrypted, shown as ***"),
 }
 
+_INTERACTIVE, _PORTS = "interactive_config", "interactive_config.ports"
+_PROBE = f"{_INTERACTIVE}.readiness_probe"
+_REACHED: Table = {
+    f"{_PORTS}.name": acted_on("the port's name in its address; one given twice is 400"),
+    f"{_PORTS}.port": acted_on("where the gateway connects to, in the sandbox; one given twice is 400"),
+    f"{_PORTS}.protocol": acted_on("whether browsers reach it; tcp is for port-forward"),
+    f"{_PORTS}.keep_prefix": acted_on("whether the job sees the prefix of its paths"),
+    f"{_PORTS}.authorized_users": acted_on("who may open the port; others are 403"),
+    f"{_PORTS}.authorized_groups": acted_on("whose members may open it; 400 without an identity provider"),
+    f"{_PROBE}.port": acted_on("the port that the node asks"),
+    f"{_PROBE}.path": acted_on("asked by HTTP GET in place of a mere connection"),
+    f"{_PROBE}.initial_delay_seconds": acted_on("the pause before the first probe"),
+    f"{_PROBE}.period_seconds": acted_on("the interval of probes"),
+    f"{_PROBE}.timeout_seconds": acted_on("the time for an answer; more than the period is 400"),
+    f"{_PROBE}.success_threshold": acted_on("when the job becomes ready"),
+    f"{_PROBE}.failure_threshold": acted_on("when it is ready no longer"),
+    f"{_INTERACTIVE}.notebook": acted_on("starts JupyterLab in the sandbox; without it the job runs on, with an event"),
+    f"{_INTERACTIVE}.keep_on_failure_seconds": acted_on("keeps sandbox and devices after a failure of the script"),
+}
+
 FIELDS: Table = {
     "name": acted_on("shown and filtered by"),
     "labels": acted_on("shown and filtered by"),
@@ -237,4 +257,5 @@ FIELDS: Table = {
     **_PLACEMENT,
     **_RESULT,
     **_TRACKING,
+    **_REACHED,
 }

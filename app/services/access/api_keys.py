@@ -66,7 +66,7 @@ def authenticate(db: Database, text: str, known: KeyCache | None = None) -> Call
         row = replace(row, last_used_at=now)
     if known is not None and row is not remembered:
         known.remember(presented.prefix, row)
-    return _caller(row)
+    return caller_of(row)
 
 
 def of_pair(db: Database, box: SecretBox, access_key: str, secret_key: str) -> Caller:
@@ -84,7 +84,7 @@ def of_signer(db: Database, box: SecretBox, access_key: str, verify: Callable[[s
     matches = verify(expected)
     if row is None or not matches or not is_live(row, now=utc_now()):
         raise _invalid()
-    return _caller(row)
+    return caller_of(row)
 
 
 def of_id(db: Database, key_id: str) -> Caller:
@@ -93,10 +93,11 @@ def of_id(db: Database, key_id: str) -> Caller:
         row = session.get(ApiKey, key_id)
     if row is None or not is_live(row, now=utc_now()):
         raise _invalid()
-    return _caller(row)
+    return caller_of(row)
 
 
-def _caller(row: ApiKey | StoredKey) -> Caller:
+def caller_of(row: ApiKey | StoredKey) -> Caller:
+    """Who has this key, which the caller knows to be good."""
     return Caller(key_id=row.id, role=Role(row.role), project=row.project)
 
 

@@ -15,6 +15,7 @@ from app.database.engine import Database
 from app.domain.batches.states import ENDED
 from app.domain.errors import Conflict, InvalidRequest, NotFound, TrainyardError, Unavailable
 from app.domain.files.purposes import RECEIVING
+from app.domain.interactive import ALLOWED
 from app.domain.names import DEFAULT_PROJECT
 from app.domain.scheduling import fair_share
 from app.domain.spec.locations.egress import MOST_SERVICES
@@ -61,7 +62,7 @@ def ensure(session: Session, name: str, *, actor: str) -> Project:
     return session.get(Project, name) or _add(session, name, "", actor)
 
 
-def create(
+def create(  # noqa: PLR0913  a project has this many fields
     db: Database,
     caller: Caller,
     name: str,
@@ -69,6 +70,7 @@ def create(
     description: str = "",
     quota: Mapping[str, Any] = _NO_QUOTA,
     egress: Sequence[str] = (),
+    sessions: str = ALLOWED,
     on_written: OnWritten = not_stored,
 ) -> Project:
     """Create a project. Raises Conflict if the name exists, InvalidRequest for a caller within another project."""
@@ -80,6 +82,7 @@ def create(
                 raise _taken(name)
             project = _add(session, name, description, caller.actor)
             project.quota, project.egress = fair_share.merged({}, quota), list(egress)
+            project.sessions = sessions
             on_written(session, project)
             return project
     except IntegrityError as error:

@@ -1,5 +1,7 @@
 """People of an identity provider: their sign-ins, and the keys that are theirs."""
 
+from collections.abc import Sequence
+
 from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
@@ -17,22 +19,31 @@ from app.services.access import person_keys, projects
 from app.services.access.identity_provider import Identity
 from app.services.lifecycle import audit
 
+MOST_GROUPS, LONGEST_GROUP = 1000, 255
 
-def enter(db: Database, box: SecretBox, identity: Identity, grant: Grant | None) -> Caller:
+
+def enter(
+    db: Database, box: SecretBox, identity: Identity, grant: Grant | None, *, groups: Sequence[str] = ()
+) -> Caller:
     """The caller that a person is. A person whose grant has changed loses every key that was made before.
+
+    ``groups``: values of the claim that decides roles; they are kept, for ports of jobs that name groups.
 
     Raises Forbidden for a person without a grant, or whose project does not exist.
     """
     try:
-        return _enter(db, box, identity, grant)
+        return _enter(db, box, identity, grant, groups)
     except IntegrityError:
         # Signed in twice at once for the first time: by now the row is there.
-        return _enter(db, box, identity, grant)
+        return _enter(db, box, identity, grant, groups)
 
 
-def _enter(db: Database, box: SecretBox, identity: Identity, grant: Grant | None) -> Caller:
+def _enter(db: Database, box: SecretBox, identity: Identity, grant: Grant | None, groups: Sequence[str]) -> Caller:
     with db.write() as session:
         user = _user_of(session, identity)
+        user.groups = [each for each in dict.fromkeys(groups) if each.isprintable() and len(each) <= LONGEST_GROUP][
+            :MOST_GROUPS
+        ]
         key = session.get(ApiKey, user.key_id) if user.key_id else None
         if grant is not None and key is not None and is_live(key, now=utc_now()) and _same(key, grant):
             key.name = user.name
@@ -58,6 +69,7 @@ def _user_of(session: Session, identity: Identity) -> WebUser:
         data = {"issuer": user.issuer, "subject": user.subject}
         audit.record(session, actor=user.id, action="user.create", project=None, target=user.id, data=data)
     user.name, user.email, user.last_seen_at = identity.name[:128], identity.email[:255], utc_now()
+    user.email_verified = identity.claims.get("email_verified") is True
     return user
 
 

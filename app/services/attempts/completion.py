@@ -176,6 +176,7 @@ def _failure_message(outcome: Outcome, decision: Decision) -> str:
 def _close_record(
     session: Session, job: Job, attempt: Attempt, outcome: Outcome, decision: Decision, rollback_step: int | None
 ) -> None:
+    job.ready = job.kept_until = None  # of its sandbox, which is gone
     attempt.ended_at = utc_now()
     attempt.cause = outcome.cause or None
     attempt.end_reason = outcome.message or outcome.kind

@@ -101,6 +101,17 @@ _TAKE_MANY = (
     .values(counter=1, claimed_at=bindparam("now"), renewed_at=bindparam("now"), boot_id=bindparam("new_boot"))
 )
 _ON_PREEMPTION = Job.spec["scheduling_config", "on_preemption"].as_string()
+_REQUESTS = select(
+    Job.requested,
+    Job.pause_saves,
+    Job.pause_force,
+    Job.checkpoint_requests,
+    Job.fence,
+    (Job.interactive_attempt == Job.attempt).label("interactive"),
+    (Job.release_attempt == Job.attempt).label("release"),
+    _ON_PREEMPTION.label("preemption"),
+    Attempt.ending,
+).join(Attempt, (Attempt.job_id == Job.id) & (Attempt.number == Job.attempt))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,6 +135,8 @@ class ControlRequests:
     pause_force: bool = False  # stop even if the save fails
     preemption: Preemption = "terminate"  # policy after a preemption
     part_ended: str = ""  # node of the gang whose part has ended, so that this one must end, too
+    interactive: bool = False  # people ask to reach the sandbox of this attempt
+    release: bool = False  # its sandbox, which stays after a failure, may go
 
 
 class LiveLease(NamedTuple):
@@ -276,19 +289,7 @@ def renew(db: Database, *, lease_id: str, fence: int, ran_seconds: float) -> Con
         ).scalar_one_or_none()
         if job_id is None:
             raise LeaseLost(f"lease {lease_id} was revoked")
-        row = session.execute(
-            select(
-                Job.requested,
-                Job.pause_saves,
-                Job.pause_force,
-                Job.checkpoint_requests,
-                Job.fence,
-                _ON_PREEMPTION.label("preemption"),
-                Attempt.ending,
-            )
-            .join(Attempt, (Attempt.job_id == Job.id) & (Attempt.number == Job.attempt))
-            .where(Job.id == job_id)
-        ).one()
+        row = session.execute(_REQUESTS.where(Job.id == job_id)).one()
         if row.fence != fence:
             raise LeaseLost(f"lease {lease_id}: the job's token is {row.fence}, not {fence}")
         return ControlRequests(
@@ -298,6 +299,8 @@ def renew(db: Database, *, lease_id: str, fence: int, ran_seconds: float) -> Con
             checkpoint_requests=row.checkpoint_requests,
             preemption=row.preemption or "terminate",
             part_ended="" if row.ending is None else row.ending["node"],
+            interactive=bool(row.interactive),
+            release=bool(row.release),
         )
 
 

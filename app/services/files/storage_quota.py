@@ -7,14 +7,14 @@ from sqlalchemy.orm import Session
 
 from app.domain.errors import StorageQuotaExceeded
 from app.domain.scheduling.fair_share import quota_of
-from app.models import Artifact, Checkpoint, File, Job, Project, Upload, UploadPart
+from app.models import Artifact, Checkpoint, File, InteractiveSession, Job, Project, Upload, UploadPart
 from app.services.access import projects
 
 GB = 1e9
 
 
 def stored_bytes(session: Session, names: Collection[str]) -> dict[str, int]:
-    """Project → bytes of stored checkpoints, results, uploaded files and parts of uploads."""
+    """Project → bytes of stored checkpoints, results, uploaded files, parts of uploads and recordings."""
     if not names:
         return {}
     saved = (
@@ -39,8 +39,14 @@ def stored_bytes(session: Session, names: Collection[str]) -> dict[str, int]:
         .where(Upload.project.in_(names))
         .group_by(Upload.project)
     )
+    recordings = (
+        select(Job.project, func.sum(InteractiveSession.recording_bytes).label("size"))
+        .join(Job, Job.id == InteractiveSession.job_id)
+        .where(Job.project.in_(names), InteractiveSession.recorded)
+        .group_by(Job.project)
+    )
     found = dict.fromkeys(names, 0)
-    for query in (saved, results, files, parts):
+    for query in (saved, results, files, parts, recordings):
         for row in session.execute(query):
             found[row.project] += int(row.size)
     return found

@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 from app.domain.lifecycle.states import RUNNING
 from app.domain.memory.fit import Fit
 from app.domain.scheduling.start_estimates import LOOK_AHEAD
+from app.domain.spec.interactive import InteractiveConfig, Port
 from app.domain.spec.model import JobDocument
 from app.models import Attempt, Job
 from app.models.base import utc_now
@@ -38,6 +39,20 @@ class JobDetails:
     estimated_start_at: datetime | None
     created_by_name: str = ""  # of the key; empty for one without a name
     memory_estimate: Fit | None = None  # of one job alone: it costs a file
+
+    @property
+    def ready(self) -> bool | None:
+        return self.job.ready if self.job.state in RUNNING else None
+
+    @property
+    def kept_until(self) -> datetime | None:
+        return self.job.kept_until if self.job.state in RUNNING else None
+
+    @property
+    def ports(self) -> Sequence[Port]:
+        """Read from the stored document alone, which is quick for jobs without any."""
+        config = self.stored.get("interactive_config")
+        return InteractiveConfig.from_json(config).all_ports if config else ()
 
     @cached_property
     def document(self) -> JobDocument:

@@ -26,6 +26,7 @@ def reading_rules(settings: Settings) -> ReadingRules:
         image_sources=settings.images.sources,
         image_digests=settings.images.require_digest,
         packages=settings.packages.enabled,
+        knows_groups=bool(settings.oidc.issuer),
         real_path=RealPaths(frozenset({*roots, data_dir, storage_dir, claims_dir})),
     )
 

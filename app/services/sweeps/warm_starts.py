@@ -30,7 +30,7 @@ from app.services.sweeps.observed import best_numbers, observations_of, with_rep
 
 BEST_TRANSFERRED = 5
 # Fields of a job that change nothing of what its trials measure.
-_NOT_COMPARED = ("name", "labels", "scheduling_config", "output_config", "tracking")
+_NOT_COMPARED = ("name", "labels", "scheduling_config", "output_config", "tracking", "interactive_config")
 
 
 def known_results(

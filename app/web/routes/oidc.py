@@ -75,7 +75,7 @@ def finish(query: dict[str, Any]) -> Response:
         rules = backend().settings.oidc
         values = values_of(identity.claims.get(rules.claim))
         grant = grant_of(rules.roles, values) if not identity.is_unverified else None
-        who = web_users.enter(plane().db, plane().box, identity, grant)
+        who = web_users.enter(plane().db, plane().box, identity, grant, groups=values)
         who.require(Permission.VIEW)
     except (CredentialsInvalid, Forbidden, LimitExceeded, Unavailable) as error:
         if isinstance(error, CredentialsInvalid):

@@ -79,6 +79,7 @@ def test_job_shows_every_documented_field(api: Api):
         "finished_at",
         "version",
         "memory_estimate",
+        *("interactive_config", "ready", "kept_until", "ports"),
     }
 
     assert set(api.get(f"/v1/jobs/{api.submit()}")) == documented

@@ -48,6 +48,10 @@ def test_a_project_is_described_and_deleted() -> None:
 
     assert run_local_json("projects", "change", "team-a", "--description", "speech")["description"] == "speech"
     assert "speech" in run_local("projects", "list").stdout
+    switched = run_local_json("projects", "change", "team-a", "--sessions", "recorded")
+    assert (switched["sessions"], switched["description"]) == ("recorded", "speech")
+    assert run_local("projects", "change", "team-a", "--sessions", "on").exit_code == 2
+    assert "--sessions" in run_local("projects", "change", "team-a").stderr
     assert run_local("projects", "change", "team-a", "--description", "x" * 256).exit_code == 2
     added = run_local_json("projects", "egress", "team-a", "--add", "pypi.org:443", "--add", "*.example.org:8443")
     removed = run_local_json("projects", "egress", "team-a", "--remove", "pypi.org:443")

@@ -62,8 +62,8 @@ class Site:
         self.storage.write(key(job_id), first_event(now) + scalars_event(now, 1, values))
         return job_id
 
-    def token(self, job_id: str) -> str:
-        address = address_of(self.settings, job_id)
+    def token(self, job_id: str, name: str = "night run") -> str:
+        address = address_of(self.settings, job_id, name)
         assert address is not None
         assert address[0] == f"{self.url}/{job_id}/"
         return address[1]
@@ -119,8 +119,18 @@ def test_job_is_shown_with_what_it_tells_meanwhile(site: Site) -> None:
     site.storage.grow(key(job_id), offset=len(before), tail=more, whole=before + more)
 
     wait_for(lambda: tags(site, job_id) == {"loss", "accuracy"}, seconds=SECONDS, what="what came later is shown")
-    status, points = site.ask(f"/{job_id}/data/plugin/scalars/scalars?run={job_id}&tag=loss", site.token(job_id))
+    status, points = site.ask(f"/{job_id}/data/plugin/scalars/scalars?run=night%20run&tag=loss", site.token(job_id))
     assert (status, [value for _, _, value in points]) == (200, [2.5])
+
+
+def test_name_that_is_no_folder_is_replaced_by_the_id(site: Site) -> None:
+    job_id = site.job(loss=2.5)
+    token = site.token(job_id, "../../etc")
+
+    def runs() -> Any:
+        return site.ask(f"/{job_id}/data/runs", token)[1]
+
+    wait_for(lambda: runs() == [job_id], seconds=SECONDS, what="its run is shown")
 
 
 def test_browser_opens_it_by_the_token_of_the_address(site: Site) -> None:

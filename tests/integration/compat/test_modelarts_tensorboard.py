@@ -38,7 +38,7 @@ def test_tensorboard_is_returned_on_request(api: Api) -> None:
     board = made["endpoints"]["tensorboard"]
     native = f"job-{made['metadata']['id']}"
     assert board["url"] == f"{BOARDS}/{native}/"
-    assert tensorboards.job_of(api.app.extensions["trainyard"].settings, board["token"]) == native
+    assert tensorboards.job_of(api.app.extensions["trainyard"].settings, board["token"]) == (native, "seen")
     assert silent["endpoints"] == {}
     events = api.get(f"/v1/jobs/{native}/events")["events"]
     assert [event for event in events if event["reason"] == "NOT_ACTED_ON"] == []

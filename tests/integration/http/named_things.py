@@ -28,9 +28,11 @@ from app.models.base import utc_now
 from app.security.permissions import Role
 from app.security.secrets import SecretBox
 from app.services.access import api_keys
+from app.services.interactive import recordings
 from app.storage.keys import user_file_key
 from tests.builders.batches import make_batch
 from tests.builders.factories import make_document, make_job, make_node, make_project, make_queue
+from tests.builders.interactive import make_session
 from tests.builders.serving import make_service
 from tests.builders.shards import batch_document
 from tests.builders.sweeps import make_sweep, make_trial
@@ -60,6 +62,7 @@ class Things:
         values |= {"algorithm_type": "hyperparameter_search", "algorithm_name": "tpe_search"}
         makers: dict[str, Callable[[Session], dict[str, str]]] = {
             "<job_id>": self._job,
+            "<session_id>": self._session,
             "<evaluation_id>": self._evaluation,
             "<workload_id>": self._workload,
             "<webhook_id>": self._delivery,
@@ -99,6 +102,14 @@ class Things:
         session.add(Artifact(job_id=job_id, path=ARTIFACT, size_bytes=1, sha256="5" * 64))
         self._api.app.extensions["trainyard"].plane.storage.write(f"jobs/{job_id}/artifacts/{ARTIFACT}", b"x")
         return {"job_id": job_id}
+
+    def _session(self, session: Session) -> dict[str, str]:
+        """A recorded one that has not ended."""
+        made = self._job(session)
+        row = make_session(session, made["job_id"], recorded=True)
+        storage = self._api.app.extensions["trainyard"].plane.storage
+        recordings.write_piece(storage, made["job_id"], row.id, number=0, data=b"{}\n")
+        return {**made, "session_id": row.id}
 
     def _workload(self, session: Session) -> dict[str, str]:
         return {"workload_id": self._job(session)["job_id"].removeprefix("job-")}

@@ -50,6 +50,14 @@ TABLE: dict[tuple[str, str], Row] = {
     ("POST", "/v1/jobs/<job_id>/resume"): Row(USER, 409, foreign=MISSING),
     ("POST", "/v1/jobs/<job_id>/retry"): Row(USER, 201, foreign=MISSING),
     ("POST", "/v1/jobs/<job_id>/checkpoint"): Row(USER, 409, foreign=MISSING),
+    ("POST", "/v1/jobs/<job_id>/sessions"): Row(USER, 409, foreign=MISSING, body={"kind": "shell"}),
+    ("GET", "/v1/jobs/<job_id>/sessions"): Row(USER, foreign=MISSING),
+    ("GET", "/v1/jobs/<job_id>/sessions/<session_id>"): Row(USER, foreign=MISSING),
+    ("DELETE", "/v1/jobs/<job_id>/sessions/<session_id>"): Row(USER, 202, foreign=MISSING),
+    ("GET", "/v1/jobs/<job_id>/sessions/<session_id>/recording"): Row(USER, foreign=MISSING),
+    ("GET", "/v1/jobs/<job_id>/ports"): Row(VIEWER, foreign=MISSING),
+    ("POST", "/v1/jobs/<job_id>/ports/<name>/url"): Row(VIEWER, 404, foreign=MISSING),
+    ("POST", "/v1/jobs/<job_id>/release"): Row(USER, 409, foreign=MISSING),
     ("GET", "/v1/jobs/<job_id>/events"): Row(VIEWER, foreign=MISSING),
     ("GET", "/v1/jobs/<job_id>/metrics"): Row(VIEWER, foreign=MISSING),
     ("GET", "/v1/jobs/<job_id>/metrics/stream"): Row(VIEWER, foreign=MISSING),
@@ -282,9 +290,7 @@ def test_head_and_options_reveal_no_more_than_get(sqlite_api: Api) -> None:
     kinds = callers(sqlite_api)
     things = Things(sqlite_api)
     paths = {
-        rule: rule.replace("<job_id>", things.values(rule)["job_id"])
-        .replace("<path:path>", ARTIFACT)
-        .replace("<name>", NODE)
+        rule: _path(rule, NATIVE.bases[0], {**things.values(rule), "path": ARTIFACT, "name": NODE})
         for method, rule in TABLE
         if method == "GET" and "<job_id>" in rule
     }

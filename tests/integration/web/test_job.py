@@ -18,7 +18,7 @@ from tests.builders.statements import statements
 from tests.integration.web.conftest import Browser
 
 CANARY = "<img src=x onerror=alert(1)>"
-TABS = ("", "/head", "/events", "/attempts", "/checkpoints", "/results", "/document", "/system")
+TABS = ("", "/head", "/events", "/attempts", "/checkpoints", "/results", "/document", "/system", "/access")
 FORMS = ("/retry", "/change")
 
 

@@ -117,6 +117,24 @@ def test_the_second_sign_in_is_of_the_same_person_and_key(api: Api, provider: Pr
     assert first.get("/ui/sessions").text.count("this one") == 1
 
 
+def test_groups_and_verified_emails_are_those_of_the_last_sign_in(api: Api, provider: Provider):
+    def stored() -> tuple[list[str], bool]:
+        with api.db.read() as session:
+            user = session.scalars(select(WebUser)).one()
+            return user.groups, user.email_verified
+
+    odd = ["x" * 256, "a\0b", *map(str, range(2000))]
+    for claims, groups, verified in (
+        ({}, ["other", "cn=vision,ou=groups"], False),
+        ({"email_verified": True, "groups": "readers"}, ["readers"], True),
+        ({"email_verified": "true", "groups": ["chiefs", *odd]}, ["chiefs", *odd[2:1001]], False),
+    ):
+        provider.person = Person("sub-ana", {**ANA.claims, **claims})
+        sign_in(Browser(api))
+
+        assert stored() == (groups, verified)
+
+
 def test_keys_that_a_person_makes_are_theirs_and_end_with_their_role(api: Api, provider: Provider):
     browser, later = Browser(api), Browser(api)
     sign_in(browser)

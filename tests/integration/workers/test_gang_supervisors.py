@@ -13,6 +13,7 @@ from app.services.scheduling import planner
 from app.storage.logs import LogReader
 from config.settings import Settings
 from tests.builders.factories import make_node
+from tests.systems.people import endpoint_of, open_sandbox, run
 from tests.systems.supervising import NODE, World, rows
 from workers.node.attempt_manager import AttemptManager
 
@@ -202,3 +203,19 @@ def test_when_a_supervisor_is_killed_the_job_goes_on_as_a_whole(any_world: World
     begin(any_world, job_id)
     any_world.wait(lambda: any_world.job(job_id).state is JobState.TRAINING, 20.0, job_id)
     assert any_world.job(job_id).attempt == 2
+
+
+def test_each_node_opens_the_sandbox_of_its_part(any_world: World, start: Start) -> None:
+    job_id = start(SLEEPS)
+    wait_until_met(any_world, job_id)
+    open_sandbox(any_world, job_id)
+    any_world.nudge(job_id)
+
+    found = {}
+    for rank in (0, 3):
+        endpoint = endpoint_of(any_world, job_id, rank=rank)
+        found[rank] = run(any_world, endpoint, "sh", "-c", "echo $RANK $NODE_RANK", rank=rank)
+
+    assert found == {0: ("0 0\n", 0), 3: ("3 1\n", 0)}
+    any_world.request(job_id, "cancel")
+    assert any_world.wait_for_end(job_id).state is JobState.CANCELLED

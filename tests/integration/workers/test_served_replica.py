@@ -79,7 +79,7 @@ class Parts:
             work,
             self.observed,
             self.adapters,
-            place=lambda: RelayPlace(address="127.0.0.1", engine=run.path / "engine.sock", token="a" * 64),
+            place=lambda: RelayPlace(address="127.0.0.1", socket=run.path / "engine.sock", token="a" * 64),
             calls=ReplicaCalls(on_lost=self.lost.append, on_failed=self.failures.append),
             stuck_seconds=0.3,
         )

@@ -13,6 +13,7 @@ from app.models import Attempt, Checkpoint
 from app.services.access import projects
 from tests.builders.factories import make_document, make_job
 from tests.systems import images
+from tests.systems.people import open_sandbox, run
 from tests.systems.supervising import World
 
 pytestmark = pytest.mark.long
@@ -356,3 +357,16 @@ def test_files_of_a_command_are_its_checkpoints_in_an_image_too(node: World) -> 
     with node.db.read() as session:
         (checkpoint,) = session.query(Checkpoint).filter_by(job_id=job_id).all()
     assert checkpoint.step == 7
+
+
+def test_people_reach_what_the_image_shows_to_its_job(node: World) -> None:
+    files = [("etc", None), ("etc/passwd", PASSWD), ("data.txt", b"of the image")]
+    image = local(node, "image", files, Env=["PATH=/bin", "GREETING=hello"], User="app", WorkingDir="/srv/new")
+    job_id = submit(node, image, "echo ready; sleep 120")
+    node.wait_for_line(job_id, "ready")
+
+    said, code = run(node, open_sandbox(node, job_id), "sh", "-c", "id -u; pwd; echo $GREETING; cat /data.txt")
+
+    assert (said.split("\n"), code) == (["4321", "/srv/new", "hello", "of the image"], 0)
+    node.request(job_id, "cancel")
+    assert node.wait_for_end(job_id).state is JobState.CANCELLED

@@ -214,10 +214,8 @@ def test_policies_about_faults_time_and_priority_are_translated():
         "required_node_labels": ["pool-1"],
     }
     assert native.document["scheduling_config"] == {"priority": 8, "preemptible": True, "max_runtime_seconds": 7200}
-    assert named(native)[3:] == [
-        "spec.schedule_policy.required_affinity.affinity_type",
-        "metadata.annotations.jupyter-lab/enable",
-    ]
+    assert native.document["interactive_config"] == {"notebook": True}
+    assert named(native)[3:] == ["spec.schedule_policy.required_affinity.affinity_type"]
 
 
 def test_nothing_is_retried_unless_an_annotation_says_so():
@@ -261,6 +259,12 @@ def test_hang_is_not_retried_where_the_annotation_says_so(annotation, asked):
             {},
             "algorithm.boot_file",
         ),
+        (
+            ALGORITHM,
+            {"metadata": {"annotations": {"mindstudio-insight/enable": "true"}}},
+            "metadata.annotations.mindstudio-insight/enable",
+        ),
+        (ALGORITHM, {"endpoints": {"mindstudio_insight": {"url": "x"}}}, "endpoints.mindstudio_insight"),
         (
             ALGORITHM,
             {"metadata": {"annotations": {"fault-tolerance/hang-retry": "maybe"}}},

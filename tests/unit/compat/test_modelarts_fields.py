@@ -100,7 +100,7 @@ def test_what_has_no_effect_is_named_with_the_reason():
     [
         ({"tensorboard/enable": "true", "fault-tolerance/hang-retry": "true"}, []),
         ({"jupyter-lab/enable": "false", "mindstudio-insight/enable": "false"}, []),
-        ({"mindstudio-insight/enable": "true"}, ["mindstudio-insight/enable"]),
+        ({"jupyter-lab/enable": "true"}, []),
         ({"fault-tolerance/hang-retry": "false"}, []),
         ({"fault-tolerance/hang-retry": "false", "fault-tolerance/job-retry-num": "2"}, []),
         ({"job_template": "Template RL", "owner": "me"}, ["job_template", "owner"]),

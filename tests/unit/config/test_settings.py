@@ -61,8 +61,10 @@ def test_all_problems_are_reported_at_once():
         ({"TRAINYARD_LEASE_FENCE_SECONDS": "13"}, "TRAINYARD_LEASE_TTL_SECONDS"),
         ({"TRAINYARD_LEASE_RENEW_SECONDS": "6"}, "TRAINYARD_LEASE_RENEW_SECONDS"),
         ({"TRAINYARD_NODE_HEARTBEAT_SECONDS": "5"}, "TRAINYARD_NODE_LOST_SECONDS"),
-        ({"TRAINYARD_API_MAX_STREAMS": "128"}, "TRAINYARD_API_MAX_STREAMS"),
-        ({"TRAINYARD_API_MAX_ANSWERS": "80"}, r"MAX_STREAMS \+ TRAINYARD_API_MAX_ANSWERS must be below"),
+        ({"TRAINYARD_API_MAX_STREAMS": "192"}, "TRAINYARD_API_THREADS is 192"),
+        ({"TRAINYARD_API_MAX_ANSWERS": "80"}, r"80 for models \(TRAINYARD_API_MAX_ANSWERS\)"),
+        ({"TRAINYARD_WEB_MAX_STREAMS": "100"}, "100 for tabs of the dashboard"),
+        ({"TRAINYARD_API_THREADS": "3"}, "raise the threads"),
         ({"TRAINYARD_NODE_SANDBOX": "docker"}, "TRAINYARD_NODE_SANDBOX"),
         ({"TRAINYARD_FETCH_S3_KEY": "key"}, "TRAINYARD_FETCH_S3_SECRET"),
         ({"TRAINYARD_FETCH_OBS_SECRET": "secret"}, "TRAINYARD_FETCH_OBS_KEY"),
@@ -72,6 +74,19 @@ def test_all_problems_are_reported_at_once():
 def test_settings_that_contradict_each_other_are_refused(environment, named):
     with pytest.raises(SettingsError, match=named):
         load_settings(environment)
+
+
+@pytest.mark.parametrize("web", ["true", "false"])
+@pytest.mark.parametrize("threads", [4, 5, 8, 16, 33, 64, 128, 192, 1000])
+def test_what_waits_by_default_leaves_threads_to_other_requests(threads, web):
+    settings = load_settings({"TRAINYARD_API_THREADS": str(threads), "TRAINYARD_WEB_ENABLED": web})
+
+    shares = settings.thread_shares
+
+    assert shares.total == threads
+    assert shares.others == threads // 8
+    assert min(shares.streams, shares.answers, shares.previews, shares.openings) >= 1
+    assert (shares.viewers > 0) is (web == "true" and threads >= 8)
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf", "0", "-1", "1e999"])

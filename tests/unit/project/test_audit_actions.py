@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
-ACTION = re.compile(r"(?:auth|db|file|job|key|model|node|project|queue|upload|webhook)\.[a-z_]+")
+ACTION = re.compile(r"(?:auth|db|file|job|key|model|node|port|project|queue|session|upload|webhook)\.[a-z_]+")
 WRITERS = {"record", "entry", "_note", "_record"}
 
 

@@ -115,7 +115,10 @@ def test_directories_under_volumes_are_made_for_our_user():
 def test_every_variable_for_our_parts_is_a_setting():
     for name in OURS:
         # Compose has filled ${…} in before they read it.
-        given = {key: re.sub(r"\$\{.*?\}", "x", value) for key, value in SERVICES[name]["environment"].items()}
+        given = {
+            key: re.sub(r"\$\{\w+:-(.+?)\}|\$\{.*?\}", lambda match: match[1] or "x", value)
+            for key, value in SERVICES[name]["environment"].items()
+        }
         settings = load_settings(given)
         assert settings.database.url == given["TRAINYARD_DATABASE_URL"]
 

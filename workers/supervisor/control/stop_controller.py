@@ -9,7 +9,7 @@ from app.host import processes
 from app.services.attempts.leases import ControlRequests
 from trainyard.protocol.commands import DRAIN
 from workers.supervisor.ranks.event_loop import EventLoop
-from workers.supervisor.ranks.observations import TIME_LIMIT, Observations
+from workers.supervisor.ranks.observations import ENDS_KEPT, TIME_LIMIT, Observations
 from workers.supervisor.ranks.rank_group import RankGroup
 
 log = logging.getLogger(__name__)
@@ -85,8 +85,11 @@ class StopController:
     def stop(self, kind: str, *, save: bool = True, force: bool = False) -> None:
         """Ask the ranks to save and stop within a time limit; unsaved steps are repeated.
 
-        A repeated pause may have become more urgent; any other kind is too late for a stop in progress.
+        A repeated pause may have become more urgent; any other kind is too late for a stop in progress. A sandbox that
+        stays after a failure is ended for others, and its job has failed.
         """
+        if self._observed.kept and kind in ENDS_KEPT:
+            return
         save, force = save and self._observed.can_save, force or not self._observed.can_save
         if self._observed.stopping is None:
             seconds = SAVE_SECONDS[kind] if save else self._unsaved_seconds(kind)
@@ -142,7 +145,8 @@ class StopController:
 
     def _stop_now(self) -> None:
         """Stop without saving: the job resumes elsewhere from its last checkpoint."""
-        self._observed.stopping, self._observed.forced = self._observed.stopping or "requeue", True
+        if not self._observed.kept:
+            self._observed.stopping, self._observed.forced = self._observed.stopping or "requeue", True
         self._ranks.terminate(self._grace_seconds)
 
     def _cancel(self) -> None:

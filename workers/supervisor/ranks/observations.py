@@ -7,6 +7,8 @@ from trainyard.protocol.messages import Failure, RankExit, Result
 from workers.attempt_failed import AttemptFailed
 
 TIME_LIMIT = "time limit"
+# Others need the devices: a sandbox that stays after a failure ends, and its attempt as it would have.
+ENDS_KEPT = ("requeue", "preempt")
 
 
 @dataclass(kw_only=True)
@@ -33,6 +35,7 @@ class Observations:
     reported: list[Failure] = field(default_factory=list)
     exits: list[RankExit] = field(default_factory=list)
     result: Result | None = None
+    kept: bool = False  # a rank has failed, and the sandbox stays for its user
     terminated: bool = False  # the supervisor sent SIGTERM: exit codes carry no information
     ends_since: float | None = None  # monotonic clock: a rank failed, or was requested to end
     has_connected: bool = False  # a rank has sent a message

@@ -10,21 +10,20 @@ from dataclasses import replace
 from app.domain.lifecycle.states import JobState
 from app.host import processes
 from trainyard.protocol import commands, message_parser, messages
-from trainyard.protocol.channel import PROXY_LISTENER, LineDecoder, Message
-from trainyard.protocol.run_spec import RunSpec
+from trainyard.protocol.channel import KEPT, PROXY_LISTENER, SESSIONS, LineDecoder, Message
 from workers.prepare.prepare import Prepared
 from workers.rank.agent import TEARDOWN_SECONDS
-from workers.rank.spec_sections import training_config
 from workers.run_dir.layout import RunDirectory
 from workers.sandbox.launcher import LaunchedRanks, LaunchPlan, launch
 from workers.supervisor.asking.ranks_asking import RanksAsking
+from workers.supervisor.interactive.sandbox_access import SandboxAccess
 from workers.supervisor.ranks.channel_server import ChannelServer, Connection
 from workers.supervisor.ranks.event_loop import EventLoop
 from workers.supervisor.ranks.observations import Observations
 from workers.supervisor.ranks.oom_kills import SAMPLE_SECONDS, RecentKills
-from workers.supervisor.ranks.rank_logs import READ_BYTES, LineListener, RankLogs
+from workers.supervisor.ranks.rank_logs import READ_BYTES, RankLogs
 from workers.supervisor.ranks.rank_reports import RankReports
-from workers.supervisor.ranks.script_metrics import ScriptMetrics
+from workers.supervisor.ranks.script_metrics import metrics_listener
 from workers.supervisor.recording.checkpoint_store import CheckpointStore
 from workers.supervisor.serving.replica import ServedReplica
 
@@ -33,6 +32,8 @@ log = logging.getLogger(__name__)
 # The agent kills after the grace; after this margin it is not waited for.
 KILL_MARGIN_SECONDS = 1.0
 DRAIN_SECONDS = 2.0
+# What the agent says of its sandbox, not of a rank; what comes with the first is served already.
+OF_SANDBOX = (PROXY_LISTENER, SESSIONS, KEPT)
 # To ranks a preemption is the same as a drain: save, and resume later.
 SENT_AS = {"preempt": "requeue"}
 
@@ -59,6 +60,7 @@ class RankGroup:
         self._on_pause_failed = on_pause_failed
         self.replica: ServedReplica | None = None  # of a service, set before the launch; None: another kind of job
         self.asking: RanksAsking | None = None  # of models, set before the launch
+        self.access: SandboxAccess | None = None  # of people, set before the launch
         self._on_listener: Callable[[int], None] = os.close
         self._launched: LaunchedRanks | None = None
         self._server: ChannelServer | None = None
@@ -108,24 +110,10 @@ class RankGroup:
             prepared.redaction,
             node_rank=plan.spec.node_rank,
             nodes=plan.spec.nodes,
-            on_lines=self._metrics_listener(plan.spec, prepared.start.step),
+            on_lines=metrics_listener(plan.spec, prepared.start.step, self.reports.overhear),
         )
         if self._observed.custom and self._first_rank == 0:
             self.reports.enter(JobState.TRAINING)
-
-    def _metrics_listener(self, spec: RunSpec, start_step: int) -> LineListener | None:
-        """Extracts metrics from the first rank's output; None when the job has no patterns for them."""
-        if not self._observed.custom or self._first_rank > 0:
-            return None
-        printed = ScriptMetrics(training_config(spec).framework.config, start_step)
-        if not printed.wants_lines:
-            return None
-
-        def on_lines(lines: list[str]) -> None:
-            for report in printed.read(lines):
-                self.reports.overhear(report)
-
-        return on_lines
 
     @property
     def root_pid(self) -> int:
@@ -151,6 +139,8 @@ class RankGroup:
         """
         sent = SENT_AS.get(kind, kind)
         command = commands.Stop(sent, save, force=force, number=self._pauses_failed)
+        if self._observed.kept:
+            return False
         if self._waits_for_hello():
             self._pending.append(command)
             return True
@@ -190,6 +180,11 @@ class RankGroup:
         self.reports.steps.answered(time.monotonic())
         self._send(answer)
 
+    def tell_agent(self, message: Message) -> None:
+        """Unless it has ended or was not started."""
+        if self._launched is not None and not self.ended:
+            self._launched.send(message)
+
     def terminate(self, grace_seconds: float) -> None:
         """SIGTERM, after the grace SIGKILL."""
         if self.ended:
@@ -213,6 +208,8 @@ class RankGroup:
         while self._launched is not None and not self.left_behind and not self._launched.kill(root_pid=os.getpid()):
             log.error("a process of the attempt can't be killed")
             self.left_behind = time.monotonic() - began >= patience()
+        if self.access is not None:
+            self.access.close(hurries=patience() == 0)
 
     def end(self, patience: Callable[[], float]) -> None:
         """Kill remaining processes, as ``kill`` does, then handle the messages that they left."""
@@ -329,8 +326,10 @@ class RankGroup:
 
     def _take_exits(self, data: bytes) -> None:
         for message in self._decoder.feed(data):
-            if message.get("type") == PROXY_LISTENER:
-                continue  # what came with it is served already
+            if message.get("type") in OF_SANDBOX:
+                if self.access is not None:
+                    self.access.take(message)
+                continue
             report = message_parser.parse(message)
             if isinstance(report, messages.RankExit):
                 self._observed.exits.append(report)
@@ -376,7 +375,7 @@ class RankGroup:
         return leader is not None and leader.can_checkpoint
 
     def _kill_after_teardown(self) -> None:
-        if not self._observed.terminated:  # else their grace is running
+        if not self._observed.terminated and not self._observed.kept:  # else their grace is running
             self._kill_what_is_left()
 
     def _kill_what_is_left(self) -> None:

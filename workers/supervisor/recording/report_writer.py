@@ -43,13 +43,16 @@ MAX_NOTE = 8000
 
 @dataclass(frozen=True, kw_only=True)
 class Note:
-    """A line for the job's history; ``retires`` names an unusable checkpoint that is deleted with it."""
+    """A line for the job's history; ``retires`` names an unusable checkpoint that is deleted with it, ``columns`` are
+    those of the job that change with it.
+    """
 
     kind: EventType
     message: str
     reason: str = ""
     data: dict[str, Any] = field(default_factory=dict)
     retires: str = ""
+    columns: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -277,6 +280,11 @@ class Reporter:
                 raise LeaseLost(f"attempt {work.attempt} of job {work.job_id} has ended already")
             if note.retires:
                 checkpoints.retire_unusable(session, job, note.retires)
+            if note.columns:
+                for name, value in note.columns.items():
+                    setattr(job, name, value)
+                job.mark_changed()
+                session.flush()
             transitions.record_event(
                 session,
                 work.job_id,

@@ -13,4 +13,4 @@ ENGINE_SOCKET = "engine.sock"  # in the run directory
 def relay_place(settings: Settings, work: Work, run: RunDirectory) -> RelayPlace:
     """Raises AttemptFailed when the node's address can't be determined."""
     token = relay_token(settings.security.secret_key, job_id=work.job_id, attempt=work.attempt, fence=work.fence)
-    return RelayPlace(address=own_address(settings), engine=run.path / ENGINE_SOCKET, token=token)
+    return RelayPlace(address=own_address(settings), socket=run.path / ENGINE_SOCKET, token=token)

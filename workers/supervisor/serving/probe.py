@@ -20,18 +20,23 @@ def probe(address: str, port: int, token: str, *, seconds: float) -> None:
     until = time.monotonic() + seconds
     try:
         with socket.create_connection((address, port), timeout=seconds) as connection:
-            connection.sendall(f"TRAINYARD/1 {token}\n".encode())
-            if (greeting := _line(connection, until)) != "OK":
-                raise NoAnswer(f"the relay answers {greeting!r}")
+            greet(connection, token, until)
             connection.sendall(_REQUEST)
-            status = _STATUS.match(line := _line(connection, until))
+            status = _STATUS.match(line := read_line(connection, until))
     except OSError as error:
         raise NoAnswer(f"{type(error).__name__}: {error}") from error
     if status is None or status[1] != "200":
         raise NoAnswer(f"{PATH} is answered with {line!r}")
 
 
-def _line(connection: socket.socket, until: float) -> str:
+def greet(connection: socket.socket, token: str, until: float) -> None:
+    """Show a relay the token. Raises NoAnswer and OSError."""
+    connection.sendall(f"TRAINYARD/1 {token}\n".encode())
+    if (greeting := read_line(connection, until)) != "OK":
+        raise NoAnswer(f"the relay answers {greeting!r}")
+
+
+def read_line(connection: socket.socket, until: float) -> str:
     """Byte by byte, because what follows is another's. Raises OSError."""
     line = b""
     while not line.endswith(b"\n") and len(line) < _MOST_BYTES:

@@ -21,10 +21,10 @@ class RelayFailed(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class RelayPlace:
-    """What a relay is started with: its own address, the path of the engine's socket, and who is let in."""
+    """What a relay is started with: its own address, the path of the socket in the sandbox, and who is let in."""
 
     address: str
-    engine: Path
+    socket: Path
     token: str
 
 
@@ -36,13 +36,14 @@ class RelayProcess:
 
     def start(self, place: RelayPlace) -> None:
         """Raises OSError."""
-        command = [sys.executable, "-m", "workers.relay", "--die-with", str(os.getpid())]
+        # Without site-packages, of which it needs none: it starts sooner, and people may be waiting for it.
+        command = [sys.executable, "-S", "-m", "workers.relay", "--die-with", str(os.getpid())]
         self._process = process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=_ENVIRONMENT
         )
         assert process.stdin is not None  # noqa: S101 – for the type checker: it is a pipe
         with process.stdin:
-            configuration = {"address": place.address, "engine": str(place.engine), "token": place.token}
+            configuration = {"address": place.address, "socket": str(place.socket), "token": place.token}
             process.stdin.write(json.dumps(configuration).encode())
 
     def port(self) -> int:
@@ -55,6 +56,10 @@ class RelayProcess:
         if not line:
             raise RelayFailed("it has ended" if readable else f"it does not listen after {START_SECONDS:g} s")
         return int(json.loads(line)["port"])
+
+    @property
+    def has_ended(self) -> bool:
+        return self._process is None or self._process.poll() is not None
 
     def close(self, *, hurries: bool = False) -> None:
         """End the process, which first passes on what the engine has said; does nothing when there is none."""

@@ -16,7 +16,7 @@ LONGEST_METRIC = 128
 
 
 def _checked_metrics(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(checked_text(LONGEST_METRIC)(ctx, param, value) for value in values)
+    return tuple(str(checked_text(LONGEST_METRIC)(ctx, param, value)) for value in values)
 
 
 @click.command()

@@ -1,9 +1,10 @@
-"""`trainyard open`: the dashboard, or a job's TensorBoard, in the browser."""
+"""`trainyard open`: the dashboard, a job's TensorBoard, or one of its ports, in the browser."""
 
 import webbrowser
 
 import click
 
+from app.cli.client.interactive.ports import address_of_port
 from app.cli.connection import address, server
 from app.cli.handles import JobHandle, job_id_of
 from trainyard.client import Client
@@ -12,14 +13,20 @@ from trainyard.client import Client
 @click.command("open")
 @click.argument("handle", required=False, type=JobHandle(), metavar="[JOB]")
 @click.option("--tensorboard", "with_boards", is_flag=True, help="JOB's TensorBoard; its address is valid for one day.")
+@click.option("--port", "port", default="", metavar="NAME", help="A port of JOB; its address expires after some hours.")
 @click.option("--print", "prints", is_flag=True, help="Print the address instead.")
-def open_page(*, handle: str | None, with_boards: bool, prints: bool) -> None:
+def open_page(*, handle: str | None, with_boards: bool, port: str, prints: bool) -> None:
     """Open the dashboard in the browser, at JOB or at its overview. The browser asks for the key once."""
-    if with_boards and handle is None:
-        raise click.UsageError("--tensorboard needs a JOB")
+    if (with_boards or port) and handle is None:
+        raise click.UsageError(f"{'--port' if port else '--tensorboard'} needs a JOB")
+    if with_boards and port:
+        raise click.UsageError("--tensorboard and --port exclude each other")
     with server() as client:
         job_id = job_id_of(client, handle) if handle is not None else ""
-        url = _board(client, job_id) if with_boards else f"{address()[0].rstrip('/')}/ui/{_page(job_id)}"
+        if port:
+            url = address_of_port(client, job_id, port)
+        else:
+            url = _board(client, job_id) if with_boards else f"{address()[0].rstrip('/')}/ui/{_page(job_id)}"
     if prints:
         click.echo(url)
     elif not webbrowser.open(url):

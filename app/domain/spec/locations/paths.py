@@ -61,6 +61,7 @@ class ReadingRules:
     image_sources: tuple[str, ...] = ()  # registries and repositories of images, {project} in them
     image_digests: bool = False  # whether they are named with their digest
     packages: bool = True  # whether jobs may ask for packages
+    knows_groups: bool = False  # whether an identity provider says in which groups people are
     real_path: Callable[[str], str] = os.path.normpath
 
     def of(self, project: str) -> "ReadingRules":

@@ -30,6 +30,7 @@ from app.domain.spec.rules import (
     halts,
     image,
     inference,
+    interactive,
     model,
     mounts,
     output,
@@ -52,6 +53,7 @@ def check(document: JobDocument, rules: ReadingRules) -> None:
     _check_locations(document, rules)
     image.refuse_foreign_image(document, rules)
     packages.check(document, rules)
+    interactive.check(document, rules)
     _check_access(document, rules)
     tracking.check(document, rules)
 
@@ -152,6 +154,7 @@ RULES: tuple[Callable[[JobDocument], None], ...] = (
     *mounts.RULES,
     *image.RULES,
     *packages.RULES,
+    *interactive.RULES,
 )
 
 

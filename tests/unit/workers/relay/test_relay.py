@@ -25,7 +25,7 @@ STARTER = """
 import pathlib, sys, time
 from workers.supervisor.serving.relay_process import RelayPlace, RelayProcess
 process = RelayProcess()
-process.start(RelayPlace(address="127.0.0.1", engine=pathlib.Path(sys.argv[1]), token="a" * 64))
+process.start(RelayPlace(address="127.0.0.1", socket=pathlib.Path(sys.argv[1]), token="a" * 64))
 print(process.port(), flush=True)
 time.sleep(60)
 """
@@ -69,7 +69,7 @@ def _handled(handle: Callable[[socket.socket], None], connection: socket.socket)
 @pytest.fixture
 def port(tmp_path: Path) -> Iterator[int]:
     process = RelayProcess()
-    process.start(RelayPlace(address="127.0.0.1", engine=tmp_path / "engine.sock", token=TOKEN))
+    process.start(RelayPlace(address="127.0.0.1", socket=tmp_path / "engine.sock", token=TOKEN))
     yield process.port()
     process.close()
 
@@ -163,7 +163,7 @@ def test_engine_notices_a_client_that_hung_up(tmp_path: Path, port: int) -> None
 
 def test_relay_that_ends_passes_on_what_the_engine_has_said(tmp_path: Path) -> None:
     process, sent, said_all = RelayProcess(), os.urandom(1 << 20), threading.Event()
-    process.start(RelayPlace(address="127.0.0.1", engine=tmp_path / "engine.sock", token=TOKEN))
+    process.start(RelayPlace(address="127.0.0.1", socket=tmp_path / "engine.sock", token=TOKEN))
     port = process.port()
 
     def says_much(connection: socket.socket) -> None:
@@ -186,7 +186,7 @@ def test_relay_that_ends_passes_on_what_the_engine_has_said(tmp_path: Path) -> N
 
 def test_relay_that_hurries_ends_at_once(tmp_path: Path) -> None:
     process = RelayProcess()
-    process.start(RelayPlace(address="127.0.0.1", engine=tmp_path / "engine.sock", token=TOKEN))
+    process.start(RelayPlace(address="127.0.0.1", socket=tmp_path / "engine.sock", token=TOKEN))
     port = process.port()
     with (
         engine_at(tmp_path / "engine.sock", lambda connection: connection.setblocking(bool(connection.recv(1)))),
@@ -219,7 +219,7 @@ def test_relay_refuses_after_the_end_of_the_process_that_started_it(tmp_path: Pa
 
 def test_relay_that_is_closed_leaves_no_process(tmp_path: Path) -> None:
     process = RelayProcess()
-    process.start(RelayPlace(address="192.0.2.1", engine=tmp_path / "engine.sock", token=TOKEN))
+    process.start(RelayPlace(address="192.0.2.1", socket=tmp_path / "engine.sock", token=TOKEN))
     port = process.port()  # at all addresses: this machine does not have that one
     assert said(port, b"x\n").startswith(b"NO")
     process.close()

@@ -1,0 +1,1 @@
+"""The commands that reach a running job: commands and shells in it, its ports, its notebook, SSH."""

@@ -1,0 +1,95 @@
+"""Runs a command in a job: its frames to the ends that a caller has, and what became of it."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from app.cli.client.interactive.session_socket import Opened, SessionError, SessionSocket, connected
+from trainyard.protocol.interactive import CLOSE, RESIZE, STATUS, STDERR, STDIN, STDOUT
+
+NO_EXIT_CODE = 255  # as ssh does when it is not the command that failed
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """``exit_code`` is None when the command did not end by itself; the message says why."""
+
+    exit_code: int | None
+    signal: str = ""
+    message: str = ""
+
+    @property
+    def code_of_process(self) -> int:
+        return NO_EXIT_CODE if self.exit_code is None else self.exit_code
+
+
+class Input:
+    """Sends what a caller reads."""
+
+    def __init__(self, send: Callable[[bytes], Awaitable[None]]) -> None:
+        self._send = send
+
+    async def write(self, data: bytes) -> None:
+        await self._send(bytes([STDIN]) + data)
+
+    async def end(self) -> None:
+        await self._send(bytes([CLOSE, STDIN]))
+
+    async def resize(self, rows: int, columns: int) -> None:
+        await self._send(bytes([RESIZE]) + json.dumps({"rows": rows, "columns": columns}).encode())
+
+
+class Ends(Protocol):
+    """What a command reads and writes on the caller's side."""
+
+    async def feed(self, to: Input) -> None:
+        """Hand the input on, until its end; is cancelled when the command has ended."""
+
+    async def write(self, data: bytes, *, is_error: bool) -> None:
+        """Write what the command has written to its output, or to its error output."""
+
+
+async def run_command(opened: Opened, ends: Ends) -> Outcome:
+    """Raises SessionError if the session ends without a word about the command."""
+    async with connected(opened) as socket:
+        try:
+            async with asyncio.TaskGroup() as group:
+                feeding = group.create_task(ends.feed(Input(socket.send)))
+                outcome = await _received(socket, ends)
+                feeding.cancel()
+                return outcome
+        except BaseExceptionGroup as found:
+            raise _first(found) from None
+
+
+async def _received(socket: SessionSocket, ends: Ends) -> Outcome:
+    while (message := await socket.receive()) is not None:
+        if not message:
+            continue
+        channel, payload = message[0], message[1:]
+        if channel in (STDOUT, STDERR):
+            await ends.write(payload, is_error=channel == STDERR)
+        elif channel == STATUS:
+            return _outcome(payload)
+    raise SessionError(socket.reason)
+
+
+def _outcome(payload: bytes) -> Outcome:
+    try:
+        said = json.loads(payload)
+        code = said.get("exit_code")
+        return Outcome(
+            None if code is None else int(code), str(said.get("signal") or ""), str(said.get("message") or "")
+        )
+    except (ValueError, TypeError, AttributeError) as error:
+        raise SessionError("the gateway sent a status that this version does not understand") from error
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Of a session that ends, both directions may fail at once."""
+    found: BaseException = group
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    return found

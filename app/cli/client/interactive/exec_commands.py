@@ -1,0 +1,116 @@
+"""`trainyard exec` and `trainyard shell`: a command, or a login shell, in the sandbox of a running job."""
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+
+import click
+
+from app.cli.client.interactive.command_session import NO_EXIT_CODE, Ends, Outcome, run_command
+from app.cli.client.interactive.session_socket import Opened, SessionError, open_session
+from app.cli.client.interactive.terminal import (
+    Disconnected,
+    Pipes,
+    Terminal,
+    hang_ups_end,
+    is_terminal,
+    name_of_terminal,
+    raw,
+    size,
+)
+from app.cli.connection import server
+from app.cli.handles import job_argument, job_id_of
+from app.cli.output import printable
+from app.domain.interactive import EXEC, SHELL
+
+INTERRUPTED = 130
+rank_option = click.option(
+    "--rank", type=click.IntRange(0), default=0, show_default=True, help="The rank beside which it runs."
+)
+
+
+@click.command("exec")
+@job_argument
+@rank_option
+@click.option("-i", "--stdin", "reads", is_flag=True, help="Hand the input of this command on.")
+@click.option("-t", "--tty", "has_terminal", is_flag=True, help="Give it a terminal; its input is this one's.")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="COMMAND…")
+def exec_(*, handle: str, rank: int, reads: bool, has_terminal: bool, command: tuple[str, ...]) -> None:
+    """Run COMMAND in the sandbox of the running JOB: `trainyard exec JOB -- ps aux`.
+
+    The exit code is that of COMMAND, 128 and the signal's number where a signal ended it, and 255 where it could not be
+    run or its session ended before it did.
+    """
+    if has_terminal and not is_terminal():
+        raise click.UsageError("-t needs a terminal as input and output; omit it, or use -i to hand the input on")
+    with _own_exit_code():
+        opened = _open(handle, EXEC, rank=rank, command=list(command), has_terminal=has_terminal)
+        _finish(_run(opened, Terminal() if has_terminal else Pipes(reads=reads)))
+
+
+@click.command()
+@job_argument
+@rank_option
+def shell(*, handle: str, rank: int) -> None:
+    """Open a shell in the sandbox of the running JOB. Enter, then ~. leaves it; so does its end.
+
+    Exit code as for exec.
+    """
+    if not is_terminal():
+        raise click.UsageError("a shell needs a terminal; for a script use `trainyard exec -i JOB -- sh`")
+    with _own_exit_code():
+        opened = _open(handle, SHELL, rank=rank, command=[], has_terminal=True)
+        _finish(_run(opened, Terminal()))
+
+
+class SessionFailed(click.ClickException):
+    """An error of ours, which must not look like one of the command."""
+
+    exit_code = NO_EXIT_CODE
+
+
+@contextmanager
+def _own_exit_code() -> Iterator[None]:
+    try:
+        yield
+    except click.UsageError:
+        raise
+    except click.ClickException as error:
+        raise SessionFailed(error.message) from error
+    except SessionError as error:
+        raise SessionFailed(printable(str(error))) from error
+
+
+def _open(handle: str, kind: str, *, rank: int, command: list[str], has_terminal: bool) -> Opened:
+    with server() as client:
+        job_id = job_id_of(client, handle)
+        request = {"command": command, "tty": has_terminal} if kind == EXEC else {}
+        if has_terminal:
+            rows, columns = size()
+            request |= {"rows": rows, "columns": columns, "term": name_of_terminal()}
+        return open_session(client, job_id, kind=kind, rank=rank, **request)
+
+
+def _run(opened: Opened, ends: Ends) -> Outcome:
+    """The terminal is as before afterwards, whatever happens."""
+    with raw() if isinstance(ends, Terminal) else nullcontext():
+        try:
+            return asyncio.run(_until_ended(opened, ends))
+        except KeyboardInterrupt:  # only without a terminal; its session ends with its connection
+            sys.exit(INTERRUPTED)
+
+
+async def _until_ended(opened: Opened, ends: Ends) -> Outcome:
+    running = asyncio.create_task(run_command(opened, ends))
+    with hang_ups_end(running):
+        await asyncio.wait({running})
+    if running.cancelled():
+        raise Disconnected("the session was ended by a signal to this command")
+    return running.result()
+
+
+def _finish(outcome: Outcome) -> None:
+    if outcome.message:
+        click.echo(printable(outcome.message), err=True)
+    sys.exit(outcome.code_of_process)

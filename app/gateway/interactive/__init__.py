@@ -1,0 +1,1 @@
+"""Brings people to running jobs: shells, commands and forwarded connections, and the ports of jobs for browsers."""

@@ -1,0 +1,87 @@
+"""Who may open which port: asks the services, and remembers for a second."""
+
+import hashlib
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from app.domain.errors import CredentialsInvalid, CredentialsMissing
+from app.domain.port_addresses import PortAddress
+from app.gateway.backend import Backend, Credentials
+from app.gateway.interactive.port_request import PortRequest
+from app.services.interactive import ports
+from app.services.interactive.ports import OpenPort
+from app.services.requests.control_plane import ControlPlane
+
+REMEMBER_SECONDS = 0.5  # after which a revoked key, or an attempt that has ended, is noticed
+MOST_REMEMBERED = 10_000
+KEY_START = "ty_"  # of API keys; other values of Authorization are the job's own
+
+
+@dataclass(frozen=True)
+class Credential:
+    """A token of the port, or an API key."""
+
+    value: str
+    is_key: bool = False
+    in_url: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Access:
+    """What was granted, and by what."""
+
+    opened: OpenPort
+    credential: Credential
+
+
+class PortAccess:
+    """For one event loop."""
+
+    def __init__(self, backend: Backend, plane: ControlPlane, secret_key: str) -> None:
+        self._backend = backend
+        self._plane = plane
+        self._secret_key = secret_key
+        self._known: OrderedDict[bytes, tuple[float, OpenPort]] = OrderedDict()
+
+    async def of(self, request: PortRequest, client: str) -> Access:
+        """By the first credential that is valid.
+
+        Raises Unauthenticated where none is, NotFound, Forbidden, Conflict, LimitExceeded.
+        """
+        for credential in _credentials(request):
+            try:
+                return Access(opened=await self.again(request.address, credential, client), credential=credential)
+            except CredentialsInvalid:
+                continue
+        raise CredentialsMissing("a token of this port, or an API key, is needed")
+
+    async def again(self, address: PortAddress, credential: Credential, client: str) -> OpenPort:
+        """Whether the credential still opens the port. Raises as `of`."""
+        asked = f"{credential.is_key}\n{address.job_id}\n{address.name}\n{credential.value}"
+        name = hashlib.sha256(asked.encode()).digest()
+        known = self._known.get(name)
+        if known is not None and time.monotonic() - known[0] <= REMEMBER_SECONDS:
+            return known[1]
+        self._known.pop(name, None)
+        opened = await self._asked(address, credential, client)
+        self._known[name] = (time.monotonic(), opened)
+        if len(self._known) > MOST_REMEMBERED:
+            self._known.popitem(last=False)
+        return opened
+
+    async def _asked(self, address: PortAddress, credential: Credential, client: str) -> OpenPort:
+        job_id, name, value = address.job_id, address.name, credential.value
+        if not credential.is_key:
+            return await self._backend.on_thread(
+                lambda: ports.by_token(self._plane, self._secret_key, value, job_id, name)
+            )
+        caller = await self._backend.holder(Credentials(key=value, project="", address=client))
+        return await self._backend.on_thread(lambda: ports.by_caller(self._plane, caller, job_id, name))
+
+
+def _credentials(request: PortRequest) -> list[Credential]:
+    found = [Credential(token, in_url=True) for token in request.url_tokens]
+    if request.key.startswith(KEY_START):
+        found.append(Credential(request.key, is_key=True))
+    return found + [Credential(token) for token in request.cookie_tokens]

@@ -1,0 +1,96 @@
+"""Connections to ports of jobs, through the relay of the node and the job's session server."""
+
+import asyncio
+import json
+import socket
+from dataclasses import dataclass
+from typing import Any
+
+from tornado.iostream import IOStream, StreamClosedError, UnsatisfiableReadError
+from tornado.tcpclient import TCPClient
+
+from app.gateway.interactive.sandbox_connection import (
+    ANSWER_SECONDS,
+    CONNECT_SECONDS,
+    MOST_LINE_BYTES,
+    NotReached,
+    RefusedThere,
+)
+from app.security.relay_tokens import interactive_token
+from app.services.attempts.interactive_endpoints import SandboxEndpoint
+
+BUFFER_BYTES = 1 << 20
+_LIVENESS = {socket.TCP_KEEPIDLE: 5, socket.TCP_KEEPINTVL: 2, socket.TCP_KEEPCNT: 3}
+
+
+@dataclass(frozen=True)
+class Place:
+    """A port of one attempt's sandbox."""
+
+    endpoint: SandboxEndpoint
+    port: int  # 0 is the notebook's, wherever it listens
+
+
+class PortConnections:
+    """For one event loop."""
+
+    def __init__(self, secret_key: str) -> None:
+        self._secret_key = secret_key
+        self._clients = TCPClient()
+
+    def close(self) -> None:
+        self._clients.close()
+
+    async def open(self, place: Place) -> IOStream:
+        """A connection of its own for each request, so that nothing of one answer can be taken for another's.
+
+        Raises NotReached, and RefusedThere where nothing listens.
+        """
+        endpoint = place.endpoint
+        if not endpoint.port:
+            raise NotReached(endpoint.message or "the job's sandbox cannot be reached")
+        try:
+            stream = await self._clients.connect(
+                endpoint.address, endpoint.port, max_buffer_size=BUFFER_BYTES, timeout=CONNECT_SECONDS
+            )
+        except (OSError, StreamClosedError) as error:  # a timeout is an OSError
+            raise NotReached(f"the node of the job cannot be reached: {error}") from error
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await self._introduce(stream, place)
+        except TimeoutError as error:
+            stream.close()
+            raise NotReached(f"the job's sandbox did not answer within {ANSWER_SECONDS:g} s") from error
+        except (OSError, StreamClosedError, UnsatisfiableReadError, ValueError) as error:
+            stream.close()
+            raise NotReached("the job's sandbox closed the connection; it may have ended") from error
+        except BaseException:
+            stream.close()
+            raise
+        return stream
+
+    async def _introduce(self, stream: IOStream, place: Place) -> None:
+        """Say the token of the attempt, and which port is meant, in one go."""
+        if stream.closed():  # since it was connected
+            raise StreamClosedError(stream.error)
+        stream.set_nodelay(True)
+        stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in _LIVENESS.items():
+            stream.socket.setsockopt(socket.IPPROTO_TCP, option, value)
+        of = place.endpoint
+        token = interactive_token(self._secret_key, job_id=of.job_id, attempt=of.attempt, fence=of.fence, part=of.part)
+        request = json.dumps({"type": "connect", "port": place.port})
+        await stream.write(f"TRAINYARD/1 {token}\n{request}\n".encode())
+        reply = await _line(stream)
+        if reply != "OK":
+            raise NotReached(f"the node of the job refuses the connection: {reply.removeprefix('NO ')}")
+        answer: Any = json.loads(await _line(stream))
+        kind = answer.get("type") if isinstance(answer, dict) else None
+        if kind == "refused":
+            raise RefusedThere(str(answer.get("message") or "the job's sandbox refuses")[:MOST_LINE_BYTES])
+        if kind != "started":
+            raise ValueError("the session server's answer is neither started nor refused")
+
+
+async def _line(stream: IOStream) -> str:
+    return (await stream.read_until(b"\n", max_bytes=MOST_LINE_BYTES)).decode(errors="replace").strip()

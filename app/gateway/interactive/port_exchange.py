@@ -1,0 +1,267 @@
+"""One request of a browser for a port of a job: let in, passed on, and answered as the job answers it."""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, cast
+
+from tornado.http1connection import HTTP1Connection, HTTP1ConnectionParameters
+from tornado.httputil import HTTPHeaders, HTTPMessageDelegate, HTTPServerRequest, RequestStartLine, ResponseStartLine
+from tornado.iostream import IOStream, StreamClosedError
+
+from app.domain.errors import TrainyardError
+from app.domain.port_addresses import PortAddress
+from app.domain.spec.interactive import NOTEBOOK_PORT
+from app.gateway.client_address import address_of
+from app.gateway.interactive import port_cookies, port_refusals, port_request, port_tunnel
+from app.gateway.interactive.port_access import Access
+from app.gateway.interactive.port_answer import SWITCHED, PortAnswer
+from app.gateway.interactive.port_connections import Place
+from app.gateway.interactive.port_headers import Asker, for_job, upgrade_headers, user_text
+from app.gateway.interactive.port_refusals import Refused
+from app.gateway.interactive.port_request import CHUNKED, PortRequest
+from app.gateway.interactive.sandbox_connection import NotReached, RefusedThere
+
+if TYPE_CHECKING:
+    from app.gateway.interactive.ports_side import PortsSide
+
+MOST_HEADER_BYTES = 64 << 10
+PIECE_BYTES = 128 << 10
+UNLIMITED_BYTES = 1 << 50  # answers are passed on as they come
+LONGEST_BODY_SECONDS = 24 * 3600.0  # silence ends a request that stalls
+_PARAMETERS = HTTP1ConnectionParameters(
+    max_body_size=UNLIMITED_BYTES, max_header_size=MOST_HEADER_BYTES, chunk_size=PIECE_BYTES
+)
+logger = logging.getLogger(__name__)
+
+
+class PortExchange(HTTPMessageDelegate):
+    """Reads a request from its connection, and writes the answer to it. It counts as open until its end."""
+
+    def __init__(self, side: "PortsSide", request: HTTPServerRequest, address: PortAddress | None) -> None:
+        self._side, self._raw, self._address = side, request, address
+        self._connection = cast("HTTP1Connection", request.connection)
+        self._job: IOStream | None = None  # the connection to the port
+        self._http: HTTP1Connection | None = None
+        self._tunnel: IOStream | None = None  # the browser's, once it is a WebSocket's
+        self._answer: asyncio.Task[None] | None = None
+        self._is_counted = self._is_answered = self._is_chunked = False
+        self._received = 0
+        self.access: Access | None = None
+        self.client = address_of(request, side.proxies)
+        self.active_at = time.monotonic()
+
+    @property
+    def address(self) -> PortAddress:
+        return cast("PortAddress", self._address)
+
+    @property
+    def _is_gone(self) -> bool:
+        """Whether nothing can be written to the browser as HTTP."""
+        stream: IOStream | None = self._connection.stream
+        return stream is None or stream.closed()
+
+    @property
+    def is_tunnel(self) -> bool:
+        return self._tunnel is not None
+
+    async def headers_received(self, start_line: RequestStartLine | ResponseStartLine, headers: HTTPHeaders) -> None:
+        """The body is read once this is done."""
+        self._connection.set_close_callback(self.on_connection_close)
+        self._connection.set_max_body_size(UNLIMITED_BYTES)  # what is too long is refused in words
+        self._connection.set_body_timeout(LONGEST_BODY_SECONDS)
+        try:
+            await self._begin(cast("RequestStartLine", start_line), headers)
+        except Refused as refused:
+            self._refuse(refused)
+        except TrainyardError as error:
+            self._refuse(port_refusals.refusal_of(error, self.address))
+        except StreamClosedError:
+            self._refuse(Refused(502, "the job closed the connection before it answered"))
+        except Exception:
+            logger.exception("a request for a port failed")
+            self._refuse(Refused(500, "something went wrong here; the operator finds the reason in the gateway's log"))
+
+    def data_received(self, chunk: bytes) -> Awaitable[None] | None:
+        self.active_at = time.monotonic()
+        self._received += len(chunk)
+        if self._http is None:
+            return None
+        if self._received > self._side.most_body_bytes:
+            self._give_up(self._too_large())
+            return None
+        return self._pass_on(chunk)
+
+    def finish(self) -> None:
+        if self._is_chunked and self._job is not None and not self._job.closed():
+            self._job.write(b"0\r\n\r\n")
+        if self._is_gone and self._answer is not None and self._tunnel is None:
+            self.end()  # the browser has left meanwhile, and no callback says so
+
+    def on_connection_close(self) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """At once: the browser's connection and the job's are closed."""
+        for stream in (self._job, self._tunnel):
+            if stream is not None:
+                stream.close()
+        if self._tunnel is None:
+            self._connection.close()
+        if self._answer is not None and self._answer is not asyncio.current_task():
+            self._answer.cancel()  # it may wait for a write that is never done
+        self._uncount()
+
+    async def _begin(self, start: RequestStartLine, headers: HTTPHeaders) -> None:
+        """Raises Refused and TrainyardError."""
+        if self._address is None:
+            raise Refused(404, self._side.what_is_here)
+        request = port_request.read(start, headers, self._address)
+        self._side.enter(self)
+        self._is_counted = True
+        if request.path == self._address.prefix:  # relative links of the page need the slash
+            query = start.path.partition("?")[2]
+            raise Refused(308, "", Location=self._address.url + (f"?{query}" if query else ""))
+        access = self.access = await self._side.access.of(request, self.client)
+        if request.is_websocket or not access.credential.is_key:
+            port_request.check_page(request, headers)
+        if access.credential.in_url and request.method in port_request.SAFE and not request.is_websocket:
+            raise self._kept(request, access)
+        if request.length > self._side.most_body_bytes:
+            raise self._too_large()
+        await self._ask(request, headers, access)
+
+    async def _ask(self, request: PortRequest, headers: HTTPHeaders, access: Access) -> None:
+        """Send the head of the request, and wait for the answer beside. Raises Refused and StreamClosedError."""
+        opened = access.opened
+        if opened.endpoint is None:
+            raise Refused(503, opened.why, Retry_After="2")
+        self._job = await self._connected(Place(opened.endpoint, opened.port.port), opened.port.name)
+        key = request.key if access.credential.is_key else ""
+        sent = for_job(headers, request.address, Asker(address=self.client, user=user_text(opened.user), key=key))
+        if opened.port.name == NOTEBOOK_PORT:
+            sent["Authorization"] = f"token {self._side.notebook_token(opened)}"
+        if request.is_websocket:
+            sent.update(upgrade_headers(headers))
+        else:
+            sent["Connection"] = "close"
+        if request.length != CHUNKED and (request.has_body or request.method in ("POST", "PUT", "PATCH")):
+            sent["Content-Length"] = str(request.length)
+        target = request.target(keeps_prefix=opened.port.keep_prefix)
+        self._is_chunked = request.length == CHUNKED
+        self._http = HTTP1Connection(self._job, is_client=True, params=_PARAMETERS)
+        await self._http.write_headers(RequestStartLine(request.method, target, "HTTP/1.1"), sent)
+        receiver = PortAnswer(
+            request,
+            headers,
+            self._http,
+            self._head,
+            self._data,
+            keeps_prefix=opened.port.keep_prefix,
+            port=opened.port.port,
+        )
+        self._answer = self._side.run(self._answered(self._http, receiver))
+
+    async def _connected(self, place: Place, name: str) -> IOStream:
+        """Raises Refused."""
+        try:
+            return await self._side.connections.open(place)
+        except RefusedThere as error:
+            raise Refused(502, f"the port {name} of the job does not answer: {error}") from error
+        except NotReached as error:
+            raise Refused(502, str(error)) from error
+
+    async def _answered(self, http: HTTP1Connection, receiver: PortAnswer) -> None:
+        """Read the answer to its end."""
+        try:
+            with contextlib.suppress(StreamClosedError):
+                await http.read_response(receiver)
+            if receiver.is_switched and self._tunnel is not None and self._job is not None:
+                await port_tunnel.join(self._tunnel, self._job)
+            elif receiver.is_whole:
+                self._finish()
+            elif self._is_answered:
+                self._connection.close()  # by which the browser sees that something is missing
+            else:
+                why = (
+                    f"its answer is not HTTP/1.1: {receiver.problem}"
+                    if receiver.problem
+                    else "it closed the connection"
+                )
+                self._refuse(Refused(502, f"the job did not answer: {why}"))
+        except Exception:
+            logger.exception("an answer of a port failed")
+            self.end()
+        finally:
+            if self._job is not None:
+                self._job.close()
+            self._uncount()
+
+    async def _head(self, status: int, headers: HTTPHeaders) -> None:
+        self.active_at = time.monotonic()
+        if self._is_answered or self._is_gone:
+            return
+        self._is_answered = True
+        reason = port_refusals.phrase(status)
+        try:
+            await self._connection.write_headers(ResponseStartLine("HTTP/1.1", status, reason), headers)
+        except StreamClosedError:
+            self.end()
+            return
+        if status == SWITCHED:
+            self._tunnel = self._connection.detach()
+
+    async def _data(self, chunk: bytes) -> None:
+        self.active_at = time.monotonic()
+        try:
+            await self._connection.write(chunk)
+        except StreamClosedError:
+            self.end()
+        self.active_at = time.monotonic()
+
+    async def _pass_on(self, chunk: bytes) -> None:
+        """A piece of the body; the answer says it when the job reads no more.
+
+        Written to the stream itself: what HTTP1Connection returns for a write is never done once its answer has ended.
+        """
+        piece = b"%x\r\n%b\r\n" % (len(chunk), chunk) if self._is_chunked else chunk
+        with contextlib.suppress(StreamClosedError):
+            if self._job is not None:
+                await self._job.write(piece)
+
+    def _finish(self) -> None:
+        with contextlib.suppress(StreamClosedError):
+            self._connection.finish()
+        self._uncount()
+
+    def _kept(self, request: PortRequest, access: Access) -> Refused:
+        """The token goes from the URL into a cookie."""
+        cookie = port_cookies.setting(self.address, access.credential.value, seconds=self._side.cookie_seconds)
+        return Refused(303, "", Location=request.clean_url, Set_Cookie=cookie)
+
+    def _too_large(self) -> Refused:
+        return Refused(413, f"the body is longer than {self._side.most_body_bytes} bytes, the limit of this gateway")
+
+    def _give_up(self, refused: Refused) -> None:
+        """While the body comes."""
+        self._refuse(refused)
+        if self._job is not None:
+            self._job.close()
+
+    def _refuse(self, refused: Refused) -> None:
+        self._uncount()
+        if self._is_answered or self._is_gone:
+            return
+        self._is_answered = True
+        if self._job is not None:
+            self._job.close()
+        has_content = self._raw.method != "HEAD"
+        with contextlib.suppress(StreamClosedError):
+            port_refusals.answer(self._connection, refused, has_content=has_content)
+
+    def _uncount(self) -> None:
+        if self._is_counted:
+            self._is_counted = False
+            self._side.leave(self)

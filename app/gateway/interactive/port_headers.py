@@ -1,0 +1,177 @@
+"""Which headers of a request a job gets, and which of its answer the browser gets."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from tornado.httputil import HTTPHeaders
+
+from app.domain.port_addresses import TOKEN, PortAddress
+from app.gateway.interactive import port_cookies
+
+# Of one connection, not of a message (RFC 9110, section 7.6.1), and what frames a message: both are made anew.
+_OF_CONNECTION = frozenset(
+    [
+        "connection",
+        "keep-alive",
+        "proxy-connection",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "content-length",
+        "upgrade",
+        "http2-settings",
+        "expect",
+    ]
+)
+_SAID_BY_US = ("x-forwarded-", "x-trainyard-")
+_REMOVED_OF_REQUEST = frozenset(("host", "cookie", "forwarded", "x-real-ip", "authorization", "referer"))
+# Of an answer: what speaks for a whole origin or domain, which other jobs and the platform are on as well, and what
+# proxies before us would act on.
+_REMOVED_OF_ANSWER = frozenset(
+    [
+        "set-cookie",
+        "location",
+        "service-worker-allowed",
+        "clear-site-data",
+        "strict-transport-security",
+        "alt-svc",
+        "report-to",
+        "reporting-endpoints",
+        "nel",
+        "expect-ct",
+        "public-key-pins",
+        "origin-trial",
+        "accept-ch",
+        "origin-agent-cluster",
+        "x-sendfile",
+        "x-lighttpd-send-file",
+        "x-reproxy-url",
+        "set-login",
+    ]
+)
+_ACTED_ON_BY_PROXIES = "x-accel-"
+_VISIBLE = re.compile(r"[\x21-\x7e]+")
+_LOOPBACK = ("127.0.0.1", "localhost", "::1", "0.0.0.0", "::")  # noqa: S104 – named by a job, not bound
+_KEYS = re.compile(r"(?i)bearer +(ty_|tyjob\.)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asker:
+    """Who asks, as the job gets it: the client's address, and the name of the person or key."""
+
+    address: str
+    user: str
+    key: str = ""  # the API key that came in the Authorization header, which the job must not see
+
+
+def for_job(headers: HTTPHeaders, address: PortAddress, asker: Asker) -> HTTPHeaders:
+    """What the job gets, without what frames the body."""
+    sent = HTTPHeaders({"Host": address.host})
+    for name, value in _passed(headers, _REMOVED_OF_REQUEST, _SAID_BY_US):
+        sent.add(name, value)
+    if cookies := port_cookies.without_ours(headers.get_list("Cookie")):
+        sent["Cookie"] = cookies
+    own = [value for value in headers.get_list("Authorization") if not _is_platform_key(value, asker.key)]
+    if len(own) == 1:
+        sent["Authorization"] = own[0]
+    referer = headers.get("Referer", "")
+    if referer and TOKEN not in referer:
+        sent["Referer"] = referer
+    sent["X-Forwarded-For"] = asker.address
+    sent["X-Forwarded-Host"] = address.host
+    sent["X-Forwarded-Proto"] = "https" if address.is_secure else "http"
+    if address.prefix:
+        sent["X-Forwarded-Prefix"] = address.prefix
+    sent["X-Trainyard-User"] = asker.user
+    return sent
+
+
+def for_browser(headers: HTTPHeaders, address: PortAddress, *, keeps_prefix: bool, port: int) -> HTTPHeaders:
+    """What the browser gets of a job's answer, without what frames the body."""
+    sent = HTTPHeaders()
+    for name, value in _passed(headers, _REMOVED_OF_ANSWER, (*_SAID_BY_US, _ACTED_ON_BY_PROXIES)):
+        sent.add(name, value)
+    for cookie in headers.get_list("Set-Cookie"):
+        if kept := port_cookies.of_job(cookie, address, keeps_prefix=keeps_prefix):
+            sent.add("Set-Cookie", kept)
+    if "Location" in headers and (led := _location(headers["Location"], address, keeps_prefix=keeps_prefix, port=port)):
+        sent["Location"] = led
+    sent.setdefault("Cache-Control", "private")  # who may see it is ours to say, each time
+    return sent
+
+
+def upgrade_headers(headers: HTTPHeaders) -> HTTPHeaders:
+    """Those that ask for a WebSocket, or grant it (RFC 6455, section 4)."""
+    sent = HTTPHeaders({"Connection": "Upgrade", "Upgrade": "websocket"})
+    for name in ("Sec-Websocket-Key", "Sec-Websocket-Version", "Sec-Websocket-Accept"):
+        if name in headers:
+            sent[name] = headers[name]
+    return sent
+
+
+def is_own_origin(headers: HTTPHeaders, address: PortAddress) -> bool:
+    """Whether a page of the port itself asks, or no page."""
+    origin = headers.get("Origin")
+    if origin is None:
+        return True
+    if origin == "null":  # of a page that sends no referrers, among others
+        return headers.get("Sec-Fetch-Site") == "same-origin"
+    return origin.lower() == address.origin
+
+
+def _passed(headers: HTTPHeaders, removed: frozenset[str], starts: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    named = {name.strip().lower() for value in headers.get_list("Connection") for name in value.split(",")}
+    for name, value in headers.get_all():
+        lowered = name.lower()
+        # Many servers take `_` for `-`, by which a client could say what is ours to say.
+        if "_" in name or lowered in removed or lowered in _OF_CONNECTION or lowered in named:
+            continue
+        if not lowered.startswith(starts):
+            yield name, value
+
+
+def _is_platform_key(value: str, key: str) -> bool:
+    return bool(_KEYS.match(value)) or bool(key and key in value)
+
+
+def _location(value: str, address: PortAddress, *, keeps_prefix: bool, port: int) -> str | None:
+    """Where a redirect of the job leads in the browser: below the port's prefix, if to the job itself."""
+    if not _VISIBLE.fullmatch(value) or "\\" in value:
+        return None
+    try:
+        parts = urlsplit(value)
+        named = parts.hostname, parts.port
+    except ValueError:
+        return None
+    if parts.netloc:
+        if parts.scheme not in ("http", "https", ""):
+            return None
+        if parts.netloc.lower() != address.host and (named[0] not in _LOOPBACK or named[1] not in (port, None)):
+            return value  # another site
+    elif parts.scheme:
+        return None  # such as javascript:
+    elif not parts.path.startswith("/"):
+        return value  # relative to the page
+    path = parts.path or "/"
+    if address.prefix and not (keeps_prefix and _is_below(path, address.prefix)):
+        path = address.prefix + path
+    more = (f"?{parts.query}" if parts.query else "") + (f"#{parts.fragment}" if parts.fragment else "")
+    return (address.origin if parts.netloc or path.startswith("//") else "") + path + more
+
+
+def _is_below(path: str, prefix: str) -> bool:
+    return path == prefix or path.startswith(f"{prefix}/")
+
+
+def user_text(name: str) -> str:
+    """The name of a person as a header value: what is not visible ASCII is percent-encoded."""
+    return "".join(
+        each
+        if each.isascii() and _VISIBLE.fullmatch(each) and each != "%"
+        else "".join(f"%{byte:02X}" for byte in each.encode())
+        for each in name[:200]
+    )

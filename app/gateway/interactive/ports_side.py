@@ -1,0 +1,175 @@
+"""All of a gateway that serves ports of jobs: a host of its own, on which nothing else is served."""
+
+import asyncio
+import contextlib
+import logging
+import re
+import time
+from collections import Counter
+from collections.abc import Coroutine
+from typing import Any, cast
+
+from tornado.httputil import (
+    HTTPConnection,
+    HTTPHeaders,
+    HTTPMessageDelegate,
+    HTTPServerConnectionDelegate,
+    HTTPServerRequest,
+    RequestStartLine,
+    ResponseStartLine,
+)
+from tornado.routing import Router
+
+from app.domain.errors import Conflict, Forbidden, NotFound, TrainyardError, Unauthenticated
+from app.domain.port_addresses import PortsHost
+from app.gateway.backend import Backend
+from app.gateway.interactive import port_refusals
+from app.gateway.interactive.port_access import PortAccess
+from app.gateway.interactive.port_connections import PortConnections
+from app.gateway.interactive.port_exchange import PortExchange
+from app.gateway.interactive.port_refusals import Refused
+from app.gateway.open_requests import OpenRequests
+from app.security.relay_tokens import notebook_token
+from app.services.interactive import ports
+from app.services.interactive.ports import OpenPort
+from app.services.requests.control_plane import ControlPlane
+from config.settings import Settings
+
+LOOK_SECONDS = 0.4  # after which a request whose key was revoked, or whose job has ended, is ended
+SHARE = 4  # a job has at most one in so many of the connections of a gateway
+END_SECONDS = 1.0
+_NOT_ANY_MORE = (Unauthenticated, Forbidden, NotFound, Conflict)
+_PORTS = re.compile(r"/jobs/[^/]+/ports(/|$)")
+logger = logging.getLogger(__name__)
+
+
+class PortsSide:
+    """For one event loop: run `watch`, and `close` with the seconds that answers may still take."""
+
+    def __init__(self, settings: Settings, plane: ControlPlane, backend: Backend, slots: OpenRequests) -> None:
+        gateway = settings.gateway
+        self.host, self._url = PortsHost(gateway.ports_url), gateway.ports_url
+        self.access = PortAccess(backend, plane, settings.security.secret_key)
+        self.connections = PortConnections(settings.security.secret_key)
+        self.most_body_bytes = gateway.most_port_body_bytes
+        self.cookie_seconds = gateway.port_seconds
+        self.proxies = settings.api.proxies
+        self._secret_key = settings.security.secret_key
+        self._silence_seconds = gateway.silence_seconds
+        self._slots = slots
+        self._most_of_job = max(1, gateway.most_sessions // SHARE)
+        self._open: set[PortExchange] = set()
+        self._of_job: Counter[str] = Counter()
+        self._runs: set[asyncio.Task[None]] = set()
+        self._is_closing = False
+
+    @property
+    def what_is_here(self) -> str:
+        where = "NAME-ID." + "HOST/" if self.host.has_own_origins else "/jobs/JOB/ports/NAME/"
+        return f"here are ports of jobs, at {where}; `trainyard ports JOB` lists those of a job"
+
+    @property
+    def misdirected(self) -> Refused:
+        """For requests for ports that come by another host, whose cookies the pages of jobs must not share."""
+        return Refused(421, f"ports of jobs are served at {self._url} alone" if self.host else ports.NO_PORTS)
+
+    def before(self, application: HTTPServerConnectionDelegate) -> HTTPServerConnectionDelegate:
+        """What a server hands requests to: those for the host of ports to this, all others to the application."""
+        return _ByHost(self, application)
+
+    def enter(self, exchange: PortExchange) -> None:
+        """Count one more until `leave`. Raises Refused."""
+        if self._is_closing:
+            raise Refused(503, "this gateway is stopping; ask again", Retry_After="1")
+        job_id = exchange.address.job_id
+        if self._of_job[job_id] >= self._most_of_job:
+            raise Refused(503, f"{self._most_of_job} connections to ports of this job are open, the limit of a gateway")
+        if not self._slots.enter():
+            raise Refused(503, "this gateway has as many connections open as it may; retry later", Retry_After="2")
+        self._of_job[job_id] += 1
+        self._open.add(exchange)
+
+    def leave(self, exchange: PortExchange) -> None:
+        self._open.discard(exchange)
+        self._slots.leave()
+        job_id = exchange.address.job_id
+        self._of_job[job_id] -= 1
+        if not self._of_job[job_id]:
+            del self._of_job[job_id]
+
+    def run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._runs.add(task)
+        task.add_done_callback(self._runs.discard)
+        return task
+
+    def notebook_token(self, opened: OpenPort) -> str:
+        """By which the notebook server of a job knows us."""
+        return notebook_token(self._secret_key, job_id=opened.job_id, attempt=opened.attempt)
+
+    async def watch(self) -> None:
+        """Until cancelled: end what is not permitted any more."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            try:
+                for exchange in list(self._open):
+                    if exchange in self._open and not await self._is_permitted(exchange):
+                        exchange.end()
+            except Exception:
+                logger.warning("the open ports could not be looked at; trying again", exc_info=True)
+
+    async def close(self, *, seconds: float) -> None:
+        """Take no new requests, let answers end for so long, then end them. WebSockets end at once."""
+        self._is_closing = True
+        for exchange in list(self._open):
+            if exchange.is_tunnel:
+                exchange.end()
+        if self._runs:
+            await asyncio.wait(list(self._runs), timeout=seconds)
+        for exchange in list(self._open):
+            exchange.end()
+        if self._runs:
+            await asyncio.wait(list(self._runs), timeout=END_SECONDS)
+        self.connections.close()
+
+    async def _is_permitted(self, exchange: PortExchange) -> bool:
+        if not exchange.is_tunnel and time.monotonic() - exchange.active_at > self._silence_seconds:
+            return False
+        if (access := exchange.access) is None:
+            return True
+        with contextlib.suppress(TrainyardError):
+            try:
+                opened = await self.access.again(exchange.address, access.credential, exchange.client)
+            except _NOT_ANY_MORE:
+                return False
+            return opened.attempt == access.opened.attempt and opened.port == access.opened.port
+        return True
+
+
+class _Misdirected(HTTPMessageDelegate):
+    def __init__(self, side: PortsSide, request: HTTPServerRequest) -> None:
+        self._side, self._request = side, request
+
+    def headers_received(self, start_line: RequestStartLine | ResponseStartLine, headers: HTTPHeaders) -> None:
+        del start_line, headers
+        port_refusals.answer(
+            cast("HTTPConnection", self._request.connection),
+            self._side.misdirected,
+            has_content=self._request.method != "HEAD",
+        )
+
+
+class _ByHost(Router):
+    def __init__(self, side: PortsSide, application: HTTPServerConnectionDelegate) -> None:
+        self._side = side
+        self._application = application
+
+    def find_handler(self, request: HTTPServerRequest, **kwargs: Any) -> HTTPMessageDelegate:
+        del kwargs
+        host = request.headers.get("Host", "")
+        if self._side.host.serves(host):
+            return PortExchange(self._side, request, self._side.host.meant(host, request.path))
+        if _PORTS.match(request.path):
+            return _Misdirected(self._side, request)
+        connection = cast("HTTPConnection", request.connection)
+        return self._application.start_request(request.server_connection or connection, connection)

@@ -1,0 +1,148 @@
+"""The tab that shows how a job is reached: its ports, the sessions in it, and what stays after a failure."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.database.engine import Database
+from app.domain.ids import new_id
+from app.domain.lifecycle.states import JobState
+from app.models import InteractiveSession, Job
+from app.models.base import utc_now
+from app.security.permissions import Role
+from tests.builders.factories import make_document, make_job
+from tests.integration.web.conftest import Browser
+from tests.systems.apps import Api
+from tests.systems.engines import engine_on
+
+PORTS = {"ports": [{"name": "ui", "port": 8080}, {"name": "db", "port": 5432, "protocol": "tcp"}]}
+
+
+def make(web: Browser, **columns: Any) -> str:
+    document = make_document()
+    with web.api.db.write() as session:
+        job = make_job(session, **{"state": JobState.TRAINING, **columns})
+        job.spec = {**document, "interactive_config": PORTS}
+        return job.id
+
+
+def add_session(web: Browser, job_id: str, **columns: Any) -> str:
+    row = InteractiveSession(
+        id=new_id("isession"),
+        job_id=job_id,
+        attempt=1,
+        kind="exec",
+        request={"type": "exec", "command": ["<b>nvidia-smi</b>"]},
+        created_by="key-x",
+        **columns,
+    )
+    with web.api.db.write() as session:
+        session.add(row)
+        return row.id
+
+
+@pytest.fixture
+def served(sqlite_url: str, tmp_path: Path) -> Iterator[Browser]:
+    """A dashboard beside a gateway that serves ports."""
+    bound = Database().bind(engine_on(sqlite_url))
+    made = Api(bound, tmp_path, TRAINYARD_WEB_ENABLED="true", TRAINYARD_GATEWAY_PORTS_URL="http://jobs.localhost:8001")
+    browser = Browser(made)
+    browser.sign_in(made.key)
+    yield browser
+    made.close()
+    bound.close()
+
+
+def test_ports_of_a_running_job_are_opened_by_a_button_or_forwarded(served: Browser):
+    job_id = make(served)
+
+    page = served.get(f"/ui/jobs/{job_id}/access")
+
+    assert f"/ui/jobs/{job_id}/ports/ui/open" in page.html
+    assert f"trainyard port-forward {job_id} 5432:5432" in page.text
+    assert f"trainyard shell {job_id}" in page.text
+
+
+def test_opening_a_port_leads_to_an_address_with_a_token_that_nothing_keeps(served: Browser):
+    job_id = make(served)
+    served.get(f"/ui/jobs/{job_id}/access")
+
+    answer = served.post(f"/ui/jobs/{job_id}/ports/ui/open")
+
+    begin = f"http://jobs.localhost:8001/jobs/{job_id}/ports/ui/?trainyard_token="
+    assert answer.status_code == 200
+    assert answer.headers["Refresh"].startswith(f"0; url={begin}")
+    assert answer.headers["Referrer-Policy"] == "no-referrer"
+    assert "no-store" in answer.headers["Cache-Control"]
+
+
+def test_a_port_that_is_for_others_has_no_button_and_is_refused(served: Browser):
+    job_id = make(served)
+    with served.api.db.write() as session:
+        job = session.get_one(Job, job_id)
+        port = {"name": "ui", "port": 8080, "authorized_users": ["ada@example.org"]}
+        job.spec = {**job.spec, "interactive_config": {"ports": [port]}}
+    reader = Browser(served.api)
+    reader.sign_in(served.api.make_key(Role.VIEWER, "default"))
+
+    page = reader.get(f"/ui/jobs/{job_id}/access")
+
+    assert "/ports/ui/open" not in page.html
+    assert "whom the document names" in page.text
+    assert reader.post(f"/ui/jobs/{job_id}/ports/ui/open").status_code == 403
+
+
+def test_a_waiting_job_offers_neither_ports_nor_a_shell(served: Browser):
+    job_id = make(served, state=JobState.QUEUED)
+
+    text = served.get(f"/ui/jobs/{job_id}/access").text
+
+    assert "once the job runs" in text
+    assert "trainyard shell" not in text
+
+
+def test_sessions_are_shown_as_text_and_can_be_ended(web: Browser):
+    job_id = make(web)
+    session_id = add_session(web, job_id)
+
+    page = web.get(f"/ui/jobs/{job_id}/access")
+    answer = web.post(f"/ui/jobs/{job_id}/sessions/{session_id}/end")
+
+    assert "<b>nvidia-smi</b>" in page.text
+    assert "<b>" not in page.html
+    assert answer.status_code == 303
+    assert "ended" in web.get(f"/ui/jobs/{job_id}/access").text
+
+
+def test_a_reader_sees_no_sessions_and_can_end_none(web: Browser):
+    job_id = make(web)
+    session_id = add_session(web, job_id)
+    reader = Browser(web.api)
+    reader.sign_in(web.api.make_key(Role.VIEWER, "default"))
+
+    page = reader.get(f"/ui/jobs/{job_id}/access")
+
+    assert "nvidia-smi" not in page.text
+    assert reader.post(f"/ui/jobs/{job_id}/sessions/{session_id}/end").status_code == 403
+
+
+def test_a_job_that_is_kept_says_until_when_and_can_be_let_go_of(web: Browser):
+    job_id = make(web, kept_until=utc_now() + timedelta(minutes=30))
+
+    page = web.get(f"/ui/jobs/{job_id}/access")
+    answer = web.post(f"/ui/jobs/{job_id}/release")
+
+    assert "Its script has failed" in page.text
+    assert answer.status_code == 303
+
+
+@pytest.mark.parametrize("path", ["ports/ui/open", "release"])
+def test_actions_on_jobs_of_other_projects_are_not_found(served: Browser, path: str):
+    job_id = make(served)
+    stranger = Browser(served.api)
+    stranger.sign_in(served.api.make_key(Role.ADMIN, "elsewhere"))
+
+    assert stranger.post(f"/ui/jobs/{job_id}/{path}").status_code == 404

@@ -1,0 +1,147 @@
+"""What commands that reach jobs read from their options, and what they make of it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from app.cli.client.interactive.forward_command import Forward, ForwardType
+from app.cli.client.interactive.notebook import JUPYTERLAB, document_of
+from app.cli.client.interactive.terminal import Disconnected, Escapes
+from app.cli.main import main
+from tests.doubles.scripted_server import ScriptedServer, success
+
+DOCUMENT = {"name": "a", "interactive_config": {"ports": [{"name": "web", "port": 80}, {"name": "db", "port": 5432}]}}
+
+
+@pytest.mark.parametrize(
+    ("typed", "sent"),
+    [
+        ([b"a~.b"], b"a~.b"),
+        ([b"~~."], b"~."),
+        ([b"~", b"x"], b"~x"),
+        ([b"\r", b"~", b"~"], b"\r~"),
+        ([b"\r~\r"], b"\r~\r"),
+        ([b"x\n~~\n~~"], b"x\n~\n~"),
+    ],
+)
+def test_only_a_tilde_at_the_beginning_of_a_line_is_special(typed: list[bytes], sent: bytes) -> None:
+    escapes = Escapes()
+
+    assert b"".join(escapes.pass_on(data) for data in typed) == sent
+
+
+@pytest.mark.parametrize("typed", [[b"~."], [b"~", b"."], [b"ls\r~."], [b"ls\n", b"~", b"."], [b"\r~\r~."]])
+def test_tilde_and_dot_leave(typed: list[bytes]) -> None:
+    escapes = Escapes()
+
+    for data in typed[:-1]:
+        escapes.pass_on(data)
+    with pytest.raises(Disconnected, match="you left"):
+        escapes.pass_on(typed[-1])
+
+
+@pytest.mark.parametrize(
+    ("text", "forward"),
+    [
+        ("8080:8888", Forward(8080, "8888")),
+        ("8888", Forward(None, "8888")),
+        (":8888", Forward(0, "8888")),
+        ("0:8888", Forward(0, "8888")),
+        ("8080:web", Forward(8080, "web")),
+        ("web-ui", Forward(None, "web-ui")),
+    ],
+)
+def test_ports_are_read(text: str, forward: Forward) -> None:
+    assert ForwardType().convert(text, None, None) == forward
+
+
+@pytest.mark.parametrize("text", ["", ":", "8080:", "8080:0", "0", "65536", "70000:80", "1:2:3", "a:80", "Web", "٨٠"])
+def test_what_is_no_port_is_refused(text: str) -> None:
+    with pytest.raises(click.BadParameter):
+        ForwardType().convert(text, None, None)
+
+
+def submitted(server: ScriptedServer, folder: Path, *options: str) -> Any:
+    (folder / "job.json").write_text(json.dumps(DOCUMENT))
+    server.script(success({"job_id": "job-1", "status": "PENDING", "warnings": []}, 201))
+    answer = CliRunner().invoke(main, ["submit", str(folder / "job.json"), *options])
+    assert answer.exit_code == 0, answer.output
+    return json.loads(server.seen[0][3])
+
+
+def test_submit_adds_ports_and_replaces_those_of_the_same_name(server: ScriptedServer, tmp_path: Path) -> None:
+    sent = submitted(server, tmp_path, "--port", "web=7860", "--port", "raw=9/tcp", "--on-failure", "keep:30m")
+
+    assert sent["interactive_config"] == {
+        "ports": [
+            {"name": "db", "port": 5432},
+            {"name": "web", "port": 7860},
+            {"name": "raw", "port": 9, "protocol": "tcp"},
+        ],
+        "keep_on_failure_seconds": 1800,
+    }
+
+
+def test_submit_leaves_the_document_alone_without_them(server: ScriptedServer, tmp_path: Path) -> None:
+    assert submitted(server, tmp_path) == DOCUMENT
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--port", "8080"],
+        ["--port", "web="],
+        ["--port", "We=80"],
+        ["--port", "a--b=80"],
+        ["--port", "web=80/udp"],
+        ["--on-failure", "keep"],
+        ["--on-failure", "keep:30"],
+        ["--on-failure", "30m"],
+    ],
+)
+def test_options_that_mean_nothing_are_refused(server: ScriptedServer, tmp_path: Path, options: list[str]) -> None:
+    (tmp_path / "job.json").write_text("{}")
+    answer = CliRunner().invoke(main, ["submit", str(tmp_path / "job.json"), *options])
+
+    assert (answer.exit_code, server.seen) == (2, [])
+    assert "write" in answer.stderr
+
+
+def notebook(**options: Any) -> dict[str, Any]:
+    return document_of(**{"packages": None, "image": "", "gpus": 0, "hours": 8.0, "name": "n", "file": None, **options})
+
+
+def test_a_notebook_is_a_job_that_waits_beside_jupyterlab(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_text("# mine\ntorch>=2  # with CUDA\n\npandas\n")
+    made = notebook(packages=tmp_path / "requirements.txt", gpus=2, hours=0.5)
+
+    assert made["training_config"]["packages"] == {"requirements": ["torch>=2", "pandas", JUPYTERLAB]}
+    assert made["training_config"]["framework"]["type"] == "CUSTOM"
+    assert made["resource_config"] == {"gpu_count": 2, "device_type": "cuda"}
+    assert made["scheduling_config"] == {"max_runtime_seconds": 1800}
+    assert made["interactive_config"] == {"notebook": True}
+
+
+def test_a_notebook_takes_an_image_or_a_document(tmp_path: Path) -> None:
+    assert notebook(image="some/image:1")["resource_config"] == {
+        "image": {"reference": "some/image:1"},
+        "device_type": "cpu",
+    }
+    (tmp_path / "job.json").write_text(
+        '{"name": "mine", "training_config": {"packages": {"requirements": ["jupyterlab==4.4"]}}}'
+    )
+    made = notebook(file=tmp_path / "job.json")
+
+    assert (made["name"], made["training_config"]["packages"]) == ("mine", {"requirements": ["jupyterlab==4.4"]})
+    with pytest.raises(click.UsageError, match="exclude each other"):
+        notebook(image="some/image:1", packages=tmp_path / "job.json")
+
+
+def test_stop_needs_a_job(server: ScriptedServer) -> None:
+    answer = CliRunner().invoke(main, ["notebook", "--stop"])
+
+    assert (answer.exit_code, server.seen) == (2, [])

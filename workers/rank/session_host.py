@@ -1,0 +1,112 @@
+"""The agent's side of the session server: makes its socket, starts it, and starts it again when it has ended."""
+
+import json
+import os
+import socket
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from trainyard.protocol.channel import short_address
+from trainyard.protocol.interactive import SOCKET
+from trainyard.protocol.run_spec import RunSpec
+from workers.rank.environment import own_python, script_interpreter, session_server_environment
+from workers.rank.rank_process import as_rank
+
+BACKLOG = 512
+_LEAN = ("-S",)  # without site-packages, of which it needs none: people may be waiting for it
+NOTEBOOK_LOG = "notebook.log"  # in the run directory's work
+MOST_STARTS = 20  # a job that kills it again and again ends its own access
+
+
+class SessionHost:
+    """Of one agent. ``pid`` is 0 while no session server runs."""
+
+    def __init__(self, spec: RunSpec) -> None:
+        self._spec = spec
+        self._listener: socket.socket | None = None
+        self._configuration = b""
+        self._starts = 0
+        self.pid = 0
+
+    @property
+    def is_open(self) -> bool:
+        return self._listener is not None
+
+    def open(self, environments: Sequence[Mapping[str, str]], notebook: Mapping[str, str] | None) -> None:
+        """Listen, and start the server; does nothing when it was opened before. Raises OSError."""
+        if self._listener is not None:
+            return
+        configuration: dict[str, Any] = {
+            "first_rank": self._spec.first_rank,
+            "environments": [dict(each) for each in environments],
+            "directory": self._spec.directory or str(self._spec.run_dir),
+        }
+        if notebook is not None:
+            configuration["notebook"] = {**notebook, **_notebook(self._spec)}
+        self._configuration = json.dumps(configuration).encode()
+        listener = self._listening()
+        self._listener = listener
+        try:
+            self._start(listener)
+        except OSError:
+            self._listener = None
+            listener.close()
+            raise
+
+    def ended(self) -> None:
+        """The server has ended, which only processes of the job can have caused. What waits for it stays in line."""
+        self.pid = 0
+        if self._listener is None:
+            return
+        try:
+            if self._starts >= MOST_STARTS:
+                raise OSError(0, "it was started too often")
+            self._start(self._listener)
+        except OSError:
+            self._listener.close()
+            self._listener = None
+
+    def _listening(self) -> socket.socket:
+        """Raises OSError."""
+        place = self._spec.run_dir / SOCKET
+        place.unlink(missing_ok=True)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            with short_address(place) as address:
+                listener.bind(address)
+            place.chmod(0o600)
+            listener.listen(BACKLOG)
+        except OSError:
+            listener.close()
+            raise
+        return listener
+
+    def _start(self, listener: socket.socket) -> None:
+        parent = os.getpid()
+        self._starts += 1
+        process = subprocess.Popen(
+            [*own_python(self._spec), *_LEAN, "-m", "workers.rank.sessions", str(listener.fileno())],
+            env=session_server_environment(),
+            cwd=self._spec.run_dir,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=[listener.fileno()],
+            preexec_fn=lambda: as_rank(parent),  # noqa: PLW1509 – this process has one thread
+        )
+        process.returncode = 0  # collected with all other children
+        self.pid = process.pid
+        assert process.stdin is not None  # noqa: S101 – for the type checker: it is a pipe
+        with process.stdin:
+            process.stdin.write(self._configuration)
+
+
+def _notebook(spec: RunSpec) -> dict[str, str]:
+    work = Path(spec.run_dir, "work")
+    return {
+        "python": script_interpreter(spec),
+        "directory": spec.directory or str(work),
+        "log": str(work / NOTEBOOK_LOG),
+    }

@@ -1,0 +1,1 @@
+"""What a supervisor does so that people reach the sandbox of its attempt."""
