@@ -17,6 +17,7 @@ from app.schemas.spec.data_config import DataConfigSchema
 from app.schemas.spec.output_config import OutputConfigSchema
 from app.schemas.spec.resource_config import NewResourceConfigSchema, ResourceConfigSchema
 from app.schemas.spec.scheduling_config import SchedulingConfigSchema
+from app.schemas.spec.tasks import role_list
 from app.schemas.spec.tracking import tracker_list
 from app.schemas.spec.training_config import (
     FRAMEWORKS,
@@ -76,6 +77,7 @@ class SubmitJobSchema(JobPartSchema):
     output_config = Section(OutputConfigSchema, load_default=lambda: _NO_OUTPUT)
     scheduling_config = Section(SchedulingConfigSchema, load_default=lambda: _NO_SCHEDULING)
     tracking = tracker_list()
+    tasks = role_list()
 
     @pre_load
     def _trains(self, values: object, **_: Any) -> object:
@@ -232,6 +234,10 @@ class JobSchema(Schema):
     scheduling_config = Section(SchedulingConfigSchema, attribute="stored.scheduling_config")
     # Jobs of earlier versions are stored without it.
     tracking = tracker_list(attribute="stored.tracking", dump_default=list)
+    tasks = AsStored(
+        {"type": "array", "items": {"type": "object"}, "description": "The roles of a job that has some, as submitted"},
+        attribute="stored.tasks",
+    )
     project = fields.String(attribute="job.project")
     created_by = fields.String(attribute="job.created_by", **says("The id of the key that submitted it"))
     created_by_name = fields.String(
