@@ -62,7 +62,9 @@ def _with_masked_roles(document: JobDocument, secrets: Mapping[str, str]) -> Job
     tasks = []
     for i, role in enumerate(document.tasks):
         given = role.training_config.environment
-        masked = {name: MASK if f"tasks.{i}.{_ENVIRONMENT}.{name}" in secrets else value for name, value in given.items()}
+        masked = {
+            name: MASK if f"tasks.{i}.{_ENVIRONMENT}.{name}" in secrets else value for name, value in given.items()
+        }
         tasks.append(role.changed(training_config=role.training_config.changed(environment=masked)) if given else role)
     return document.changed(tasks=tuple(tasks))
 
@@ -74,10 +76,7 @@ def _secrets_of(document: JobDocument, variables: Collection[str]) -> dict[str, 
     for name, value in document.training_config.environment.items():
         if name in variables or is_secret(name, value):
             secrets[f"{_ENVIRONMENT}.{name}"] = value
-    for i, role in enumerate(document.tasks):
-        for name, value in role.training_config.environment.items():
-            if name in variables or is_secret(name, value):
-                secrets[f"tasks.{i}.{_ENVIRONMENT}.{name}"] = value
+    secrets |= dict(_of_roles(document, variables))
     secrets |= dict(_contents(document))
     secrets |= {tracker_token_path(i): each.token for i, each in enumerate(document.tracking) if each.token}
     for path, value in secrets.items():
@@ -91,6 +90,14 @@ def _secrets_of(document: JobDocument, variables: Collection[str]) -> dict[str, 
             _refuse_mask(value, path)
             secrets[path] = value
     return secrets
+
+
+def _of_roles(document: JobDocument, variables: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Dotted path and value of the roles' own variables."""
+    for i, role in enumerate(document.tasks):
+        for name, value in role.training_config.environment.items():
+            if name in variables or is_secret(name, value):
+                yield f"tasks.{i}.{_ENVIRONMENT}.{name}", value
 
 
 def _contents(document: JobDocument) -> Iterator[tuple[str, str]]:

@@ -20,8 +20,6 @@ ROLE_RULE = "must be 1 to 30 lower-case letters, digits and dashes"
 
 
 class RoleResourcesSchema(ResourceConfigSchema):
-    image = FreeObject(**says("Refused: the image is the whole job's"))
-
     class Meta:
         fields = (*RESOURCES, "image")
 

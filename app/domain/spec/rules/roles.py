@@ -83,7 +83,9 @@ def roles_wait_for_roles_before_them(document: JobDocument) -> None:
         for place, name in enumerate(role.depends_on):
             if name not in waits:
                 known = ", ".join(waits)
-                raise BadSpec(f"there is no role {name!r:.40}; known: {known}", field=f"tasks.{number}.depends_on.{place}")
+                raise BadSpec(
+                    f"there is no role {name!r:.40}; known: {known}", field=f"tasks.{number}.depends_on.{place}"
+                )
     circle = _circle(waits)
     if circle:
         number = next(i for i, role in enumerate(document.tasks) if role.role == circle[0])
