@@ -87,7 +87,7 @@ def state_of(pid: int) -> str:
 def ranks_below(root_pid: int) -> dict[int, int]:
     """Rank → pid of the ranks below the agent: processes with a RANK whose parent has none.
 
-    Processes that ranks have started are not read: they may be many, and slow to read (see ``_environment``).
+    Processes that ranks have started are not read: they may be many, and slow to read (see ``environment_of``).
     """
     children = _children()
     found: dict[int, int] = {}
@@ -295,21 +295,22 @@ def _attempt_group(pid: int) -> str:
 
 
 def _environment_has(pid: int, marks: tuple[bytes, ...], node: str) -> bool:
-    environment = _environment(pid)
+    environment = environment_of(pid)
     named = [variable for variable in environment if variable.startswith(b"TRAINYARD_NODE=")] if node else []
     return all(mark in environment for mark in marks) and named in ([], [f"TRAINYARD_NODE={node}".encode()])
 
 
 def _rank_of(pid: int) -> int | None:
-    for variable in _environment(pid):
-        name, _, value = variable.partition(b"=")
-        if name == b"RANK" and value.isdigit():
-            return int(value)
-    return None
+    """Among all of its attempt: RANK is the number among those of its role, where it has one."""
+    found = dict(variable.partition(b"=")[::2] for variable in environment_of(pid))
+    value = found.get(b"TRAINYARD_RANK", found.get(b"RANK", b""))
+    return int(value) if value.isdigit() else None
 
 
-def _environment(pid: int) -> list[bytes]:
-    """Readers of this file and of cmdline wait while the process forks.
+def environment_of(pid: int) -> list[bytes]:
+    """The variables that it was started with; none of one that has ended, or that we may not read.
+
+    Readers of this file and of cmdline wait while the process forks.
 
     A process of a fork bomb may fork for many seconds: do not read it of another attempt's processes.
     """

@@ -23,9 +23,12 @@ from app.host.privacy import hide_from_same_user, show_to_same_user
 from app.host.processes import adopt_orphans, block_signal, descendants, die_with_parent, kill
 from trainyard.protocol.channel import PROXY_LISTENER, LineDecoder, Message, encode
 from trainyard.protocol.messages import RankExit, fields_of
+from trainyard.protocol.role_messages import to_message
 from trainyard.protocol.run_spec import RunSpec
 from workers.rank import mpi
 from workers.rank.environment import own_python, rank_command, rank_environment
+from workers.rank.role_processes import RoleProcesses
+from workers.rank.role_ranks import Actions, RoleRanks
 
 # After a rank failed the others get this long to end; with the SIGKILL after it all have ended within 5 s.
 TEARDOWN_SECONDS = 3.0
@@ -86,6 +89,8 @@ class RankAgent:
         self._ranks: dict[int, int] = {}  # pid → rank, of live ranks
         self._ended: set[int] = set()
         self._mpirun: mpi.Mpirun | None = None  # as long as it runs
+        self._role_environments: Mapping[str, Mapping[str, str]] = {}
+        self._roles: RoleRanks | None = None  # of a job whose ranks run different programs
         self._collector = 0  # pid of workers.rank.script_checkpoints, while it runs
         self._exit_code = 0
         self._kill_at: float | None = None
@@ -103,13 +108,15 @@ class RankAgent:
             if self._mpirun is not None:
                 selector.register(self._mpirun.reports, selectors.EVENT_READ)
             while self._has_ranks or self._collector:
-                for key, _ in selector.select(self._seconds_until_kill()):
+                for key, _ in selector.select(self._seconds_until_due()):
                     if key.fileobj is wakeup:
                         self._take_signals(wakeup)
                     elif key.fileobj is self._control:
                         self._apply(self._received())
                 self._take_mpi_messages()
                 self._collect_exits()
+                if self._roles is not None:
+                    self._roles.work()
                 if not self._has_ranks and self._collector:
                     kill([self._collector], signal.SIGTERM)
                 if self._seconds_until_kill() == 0:
@@ -130,9 +137,13 @@ class RankAgent:
         start, *self._early = messages
         if start["type"] != "start":
             raise SystemExit(EXIT_STOPPED)
+        self._role_environments = start.get("roles", {})
         return dict(start["environment"])
 
     def _start_ranks(self, job_environment: Mapping[str, str]) -> None:
+        if self._spec.instances:
+            self._start_roles(job_environment)
+            return
         gang = self._spec.gang
         place = (gang.address, gang.port) if gang is not None else (LOOPBACK, free_port())
         environments = [
@@ -162,6 +173,23 @@ class RankAgent:
         for fd in self._log_fds:
             os.close(fd)
 
+    def _start_roles(self, job_environment: Mapping[str, str]) -> None:
+        """Start the instances of roles that wait for no other; the logs stay open for those that start later."""
+        environments = {name: self._role_environments.get(name, job_environment) for name in self._spec.role_names}
+        if self._spec.checkpoint_glob and self._spec.node_rank == 0:
+            self._collector = self._spawn_collector()
+        processes = RoleProcesses(
+            self._spec, self._spec_path, self._log_fds, environments, self._ranks, _spawn, self._not_started
+        )
+        actions = Actions(
+            start=processes.start,
+            terminate=processes.terminate,
+            kill=processes.kill,
+            tell=lambda report: self._send(to_message(report)),
+        )
+        self._roles = RoleRanks(self._spec, actions, teardown_seconds=TEARDOWN_SECONDS)
+        self._roles.begin()
+
     def _not_started(self, rank: int, log: int, error: OSError) -> None:
         """End all, with the exit code that a shell would have."""
         os.write(log, f"{error.filename}: {error.strerror}: the rank can't be started\n".encode())
@@ -169,7 +197,8 @@ class RankAgent:
 
     @property
     def _has_ranks(self) -> bool:
-        return bool(self._ranks) or self._mpirun is not None
+        is_busy = self._roles is not None and self._roles.is_busy
+        return bool(self._ranks) or self._mpirun is not None or is_busy
 
     def _spawn_collector(self) -> int:
         parent = os.getpid()
@@ -200,6 +229,8 @@ class RankAgent:
         for message in commands:
             if message["type"] == "stop":
                 self._stop(float(message["grace_seconds"]), EXIT_STOPPED)
+            elif self._roles is not None:
+                self._roles.apply(message)
 
     def _take_signals(self, wakeup: socket.socket) -> None:
         if signal.SIGTERM in wakeup.recv(4096):
@@ -209,7 +240,13 @@ class RankAgent:
         self._exit_code = self._exit_code or exit_code
         due = time.monotonic() + grace_seconds
         self._kill_at = due if self._kill_at is None else min(due, self._kill_at)
+        if self._roles is not None:
+            self._roles.stop()
         kill(self._ranks, signal.SIGTERM)
+
+    def _seconds_until_due(self) -> float | None:
+        of_roles = self._roles.seconds_left() if self._roles is not None else None
+        return min((each for each in (self._seconds_until_kill(), of_roles) if each is not None), default=None)
 
     def _seconds_until_kill(self) -> float | None:
         return None if self._kill_at is None else max(0.0, self._kill_at - time.monotonic())
@@ -255,6 +292,8 @@ class RankAgent:
 
     def _rank_ended(self, rank: int, code: int, at: float) -> None:
         if rank in self._ended:  # mpirun's ranks may be reported twice
+            return
+        if self._roles is not None and self._roles.took(rank, code):
             return
         self._ended.add(rank)
         killed_by = signal_name(-code) if code < 0 else None
