@@ -117,6 +117,13 @@ class CandidateSchema(Schema):
     reason = fields.String(**says("Why the job does not fit now; empty if it does"))
 
 
+class PlannedInstanceSchema(Schema):
+    role = fields.String()
+    index = fields.Integer()
+    node = fields.String()
+    devices = AsStored({"type": "array", "items": {"type": "integer"}})
+
+
 class PlanSchema(Schema):
     project = fields.String(attribute="checked.project")
     queue = fields.String(attribute="checked.spec.document.scheduling_config.queue")
@@ -124,6 +131,10 @@ class PlanSchema(Schema):
     queue_position = fields.Integer(**says("Queue position if submitted now, from 1"))
     estimated_wait_seconds = fields.Float(attribute="checked.wait_seconds", allow_none=True)
     candidate_nodes = fields.List(fields.Nested(CandidateSchema), **says("Nodes that could run the job, free or not"))
+    instances = fields.List(
+        fields.Nested(PlannedInstanceSchema),
+        **says("Where the instances of a job with roles would start now; empty if they would wait, or there are none"),
+    )
     device_type = fields.String(attribute="checked.request.device_kind", **says("cuda or cpu; auto is resolved"))
     gpu_type = fields.String(
         attribute="checked.request.gpu_type", **says("As reported by nodes, alternatives joined by `or`; empty: any")

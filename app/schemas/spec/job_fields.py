@@ -1,7 +1,7 @@
 """How each field of a native job document is handled."""
 
 from app.domain.spec.role_documents import RESOURCES as OF_INSTANCES
-from app.schemas.spec.field_verdicts import Table, acted_on, refused, warned
+from app.schemas.spec.field_verdicts import Table, acted_on, warned
 from app.schemas.spec.resource_config import OF_RESOURCES
 
 _MODEL, _FRAMEWORK = "training_config.base_model", "training_config.framework"
@@ -195,10 +195,6 @@ _PLANNED: Table = {
     **{f"{_EVALUATIONS}.{_RESOURCES}.{name}": _PLACEMENT[f"{_RESOURCES}.{name}"] for name in OF_RESOURCES},
 }
 
-_NO_IMAGE = refused(
-    "the image is the whole job's, since instances of several roles share a sandbox; give resource_config.image, or "
-    "packages to the role"
-)
 _OF_ROLES: Table = {
     "tasks.role": acted_on("the role's name, in logs, events and the environment; the same name twice is 400"),
     "tasks.count": acted_on("instances of the role; more than 64 of all roles together is 400"),
@@ -217,7 +213,6 @@ _OF_ROLES: Table = {
         if path.startswith(_PACKAGES)
     },
     **{f"tasks.{_RESOURCES}.{name}": _PLACEMENT[f"{_RESOURCES}.{name}"] for name in OF_INSTANCES},
-    **{f"tasks.{_RESOURCES}.image.{name}": _NO_IMAGE for name in ("reference", "pull_policy", "read_only")},
 }
 
 _RESULT: Table = {

@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from marshmallow import fields, validate
+from marshmallow import ValidationError, fields, pre_load, validate
 
 from app.domain.spec.model import ResourceConfig
 from app.domain.spec.role_documents import RESOURCES
@@ -21,7 +21,17 @@ ROLE_RULE = "must be 1 to 30 lower-case letters, digits and dashes"
 
 class RoleResourcesSchema(ResourceConfigSchema):
     class Meta:
-        fields = (*RESOURCES, "image")
+        fields = RESOURCES
+
+    @pre_load
+    def _has_the_jobs_image(self, values: object, **_: Any) -> object:
+        if isinstance(values, dict) and values.get("image") is not None:
+            raise ValidationError(
+                "the image is the whole job's, since instances of several roles share a sandbox; give "
+                "resource_config.image, or packages to the role",
+                field_name="image",
+            )
+        return values
 
 
 class RoleTrainingSchema(JobPartSchema):

@@ -13,7 +13,7 @@ from app.domain.scheduling.preemption import Preemptor, Room, Running
 from app.domain.scheduling.resources import NOTHING, NodeCapacity, Request
 from app.domain.scheduling.roles.packing import pack
 
-# Packing looks at every node: of the running jobs only so many are tried as victims of one job.
+# Each of them takes another packing of all nodes.
 MOST_VICTIMS = 64
 
 On = Mapping[str, Sequence[Running]]  # by node

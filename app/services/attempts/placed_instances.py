@@ -1,0 +1,37 @@
+"""The instances of an attempt of a job with roles: which of its ranks and devices each has."""
+
+from typing import Any
+
+from app.domain.scheduling.placement import Placement
+from app.domain.spec.frameworks.custom import processes_per_node
+from app.domain.spec.model import JobDocument
+from app.domain.spec.role_documents import document_of
+
+
+def of(document: JobDocument, placement: Placement) -> list[dict[str, Any]]:
+    """As ``Attempt.instances`` stores them: by role in the order of the document, and by index.
+
+    Ranks are numbered in this order, over all nodes.
+    """
+    places = {role.role: place for place, role in enumerate(document.tasks)}
+    placed = [
+        (instance, number, part.node) for number, part in enumerate(placement.parts) for instance in part.instances
+    ]
+    found: list[dict[str, Any]] = []
+    first_rank = 0
+    for instance, part, node in sorted(placed, key=lambda each: (places[each[0].role], each[0].index)):
+        program = document_of(document, document.tasks[places[instance.role]])
+        ranks = processes_per_node(program, devices=len(instance.devices))
+        found.append(
+            {
+                "role": instance.role,
+                "index": instance.index,
+                "node": node,
+                "part": part,
+                "devices": [device.index for device in instance.devices],
+                "first_rank": first_rank,
+                "ranks": ranks,
+            }
+        )
+        first_rank += ranks
+    return found
