@@ -30,6 +30,7 @@ from workers.supervisor.ranks.progress_watchdog import ProgressWatchdog
 from workers.supervisor.ranks.rank_group import RankGroup
 from workers.supervisor.ranks.rank_logs import RankLogs
 from workers.supervisor.ranks.rank_reports import RankReports
+from workers.supervisor.ranks.role_progress import RoleProgress
 from workers.supervisor.ranks.usage import UsageSampler
 from workers.supervisor.recording.checkpoint_store import CheckpointStore
 from workers.supervisor.recording.connection_events import connection_event
@@ -157,7 +158,18 @@ class Assembly:
         )
         ranks.replica = replica
         ranks.asking = RanksAsking(self.loop, steps, model_requests(self.settings, work))
+        ranks.roles = self.roles(recorders, ranks) if work.all_instances else None
         return ranks
+
+    def roles(self, recorders: Recorders, ranks: RankGroup) -> RoleProgress:
+        return RoleProgress(
+            self.db,
+            self.work,
+            send=ranks.tell_agent,
+            note=recorders.reporter.add,
+            on_restart=self.observations.forget_failures,
+            grace_seconds=self.settings.lease.kill_grace_seconds,
+        )
 
     def replica(self, recorders: Recorders, ranks: Callable[[], RankGroup]) -> ServedReplica:
         """``ranks`` gives the ranks that it belongs to, which are made after it."""

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from app.database.engine import Database
 from app.database.transient_errors import is_transient
-from app.services.attempts import rendezvous
+from app.services.attempts import rendezvous, role_rendezvous
 from app.services.attempts.rendezvous import RendezvousAddress
 from app.services.attempts.work_orders import Work
 from config.settings import Settings
@@ -22,6 +22,7 @@ from workers.attempt_failed import AttemptFailed
 from workers.prepare.prepare import Prepared
 from workers.rank.agent import PORTS
 from workers.run_dir.layout import write_atomically
+from workers.supervisor.control.role_places import places_of, with_places
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -43,8 +44,11 @@ def meet(
     Raises AttemptFailed when this node would resume from another checkpoint than the first one, and LeaseLost.
     """
     if not work.is_gang:
-        return prepared
+        return with_places(prepared, places_of(work, LOOPBACK, free_port)) if work.instances else prepared
     address = own_address(settings)
+    if work.instances:
+        own = places_of(work, address, free_port)
+        _wait_for(lambda: role_rendezvous.report_places(db, work, own), is_over)
     if work.part == 0:
         place = _choose(db, work, address, prepared.start.checkpoint_id, is_over)
     else:
@@ -67,8 +71,12 @@ def meet(
         interface=interface_of(address),
     )
     plan = replace(prepared.plan, spec=replace(prepared.plan.spec, gang=gang))
+    prepared = replace(prepared, plan=plan)
+    if work.instances:
+        places = _wait_for(lambda: role_rendezvous.places(db, work), is_over)
+        return with_places(prepared, places) if places is not None else None
     write_atomically(plan.spec_path, plan.spec.to_document())
-    return replace(prepared, plan=plan)
+    return prepared
 
 
 def _choose(

@@ -50,7 +50,7 @@ class ProgressWatchdog:
         self._section: tuple[str, float | None] | None = None
         self._offered = 0  # checkpoints whose storing the ranks may be waiting for
         self._asked = 0  # requests to models that the ranks wait for
-        self._ended = False
+        self._ended = self._left = False
 
     def begin(self, now: float) -> None:
         """The ranks were started."""
@@ -123,8 +123,14 @@ class ProgressWatchdog:
         self._ended = True
         self._since = now
 
+    def left(self) -> None:
+        """Rank 0 has exited, and ranks of other roles go on, which report no steps."""
+        self._left = True
+
     def limit(self) -> Limit | None:
         """The current limit; None: nothing is a hang now."""
+        if self._left:
+            return None
         if self._section is not None and self._section[1] is not None:
             return Limit(self._since, self._section[1])
         if self._section is not None and self._phase == SERVING and not self._ended:

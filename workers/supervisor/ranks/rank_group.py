@@ -18,12 +18,13 @@ from workers.rank.spec_sections import training_config
 from workers.run_dir.layout import RunDirectory
 from workers.sandbox.launcher import LaunchedRanks, LaunchPlan, launch
 from workers.supervisor.asking.ranks_asking import RanksAsking
-from workers.supervisor.ranks.channel_server import ChannelServer, Connection
+from workers.supervisor.ranks.channel_server import ChannelServer, Connection, connections_for
 from workers.supervisor.ranks.event_loop import EventLoop
 from workers.supervisor.ranks.observations import Observations
 from workers.supervisor.ranks.oom_kills import SAMPLE_SECONDS, RecentKills
 from workers.supervisor.ranks.rank_logs import READ_BYTES, LineListener, RankLogs
 from workers.supervisor.ranks.rank_reports import RankReports
+from workers.supervisor.ranks.role_progress import RoleProgress
 from workers.supervisor.ranks.script_metrics import ScriptMetrics
 from workers.supervisor.recording.checkpoint_store import CheckpointStore
 from workers.supervisor.serving.replica import ServedReplica
@@ -59,14 +60,14 @@ class RankGroup:
         self._on_pause_failed = on_pause_failed
         self.replica: ServedReplica | None = None  # of a service, set before the launch; None: another kind of job
         self.asking: RanksAsking | None = None  # of models, set before the launch
+        self.roles: RoleProgress | None = None  # of a job that has some, set before the launch
         self._on_listener: Callable[[int], None] = os.close
         self._launched: LaunchedRanks | None = None
         self._server: ChannelServer | None = None
         self._decoder = LineDecoder()
         self._pending: list[commands.Command] = []  # for ranks that have not sent their hello yet
         self._memory_kills: RecentKills | None = None  # until the first rank has failed
-        self._world_size = self._local_ranks = 0
-        self._first_rank = 0
+        self._world_size = self._local_ranks = self._first_rank = 0
         self._can_be_asked = True
         self._pids: dict[int, int] = {}
         self._drained = False
@@ -92,9 +93,9 @@ class RankGroup:
         plan, self._on_listener = prepared.plan, on_listener
         self._world_size, self._local_ranks = plan.spec.world_size, plan.spec.local_ranks
         self._first_rank = plan.spec.first_rank
-        # A script's ranks agree on the step of a stop through files, which several nodes do not share.
-        self._can_be_asked = not self._observed.custom or plan.spec.nodes == 1
+        self._observed.instances = plan.spec.names
         custom = self._observed.custom
+        self._can_be_asked = not custom or plan.spec.agree_on_stops
         self.reports.start_from(prepared.start.step, metric_names, prepared.redaction, custom=custom)
         self._server = ChannelServer(
             self._run.channel, self._loop, self._receive, max_connections=connections_for(self._local_ranks)
@@ -108,6 +109,7 @@ class RankGroup:
             prepared.redaction,
             node_rank=plan.spec.node_rank,
             nodes=plan.spec.nodes,
+            numbers=plan.spec.ranks,
             on_lines=self._metrics_listener(plan.spec, prepared.start.step),
         )
         if self._observed.custom and self._first_rank == 0:
@@ -138,6 +140,10 @@ class RankGroup:
         if not all(map(processes.state_of, self._pids.values())) or len(self._pids) < self._local_ranks:
             self._pids = processes.ranks_below(self.root_pid) if self.root_pid and not self.ended else {}
         return self._pids
+
+    def tell_agent(self, message: Message) -> None:
+        """From any thread: send what is for the agent alone."""
+        self._loop.call(lambda: self._launched.send(message) if self._launched is not None else None)
 
     def take_usage(self, values: Mapping[str, float]) -> None:
         """Report samples as metrics of the current step."""
@@ -209,6 +215,8 @@ class RankGroup:
             self.replica.close(hurries=patience() == 0)
         if self.asking is not None:
             self.asking.close()
+        if self.roles is not None:
+            self.roles.close()
         began = time.monotonic()
         while self._launched is not None and not self.left_behind and not self._launched.kill(root_pid=os.getpid()):
             log.error("a process of the attempt can't be killed")
@@ -229,8 +237,6 @@ class RankGroup:
             self._server.close()
         self._observed.last_lines = self._logs.last_lines
 
-    # ---- messages from ranks
-
     def _receive(self, connection: Connection, message: Message) -> None:
         try:
             report = message_parser.parse(message)
@@ -243,7 +249,7 @@ class RankGroup:
             self._checkpoints.offer(replace(report, metrics=dict(self.reports.final_metrics)))
             self.reports.reached(report.step)
             return
-        self._observed.has_connected = True
+        self._observed.has_connected |= self.roles is None or message.get("rank", 0) == 0
         if isinstance(report, messages.Hello):
             self._greet(connection, report)
         elif isinstance(report, messages.Failure):
@@ -329,11 +335,13 @@ class RankGroup:
 
     def _take_exits(self, data: bytes) -> None:
         for message in self._decoder.feed(data):
-            if message.get("type") == PROXY_LISTENER:
-                continue  # what came with it is served already
+            if message.get("type") == PROXY_LISTENER or (self.roles is not None and self.roles.take(message)):
+                continue  # what came with the first is served already
             report = message_parser.parse(message)
             if isinstance(report, messages.RankExit):
                 self._observed.exits.append(report)
+                if self.roles is not None and report.rank == 0:
+                    self.reports.steps.left()
                 if report.exit_code != 0:
                     self._count_memory_kills()
                     self._observed.ends(time.monotonic() if report.at is None else report.at)
@@ -355,8 +363,6 @@ class RankGroup:
             if self._launched is not None:
                 self._observed.exceeded_memory_mb = self._launched.exceeded_memory_mb
             self._memory_kills = None
-
-    # ---- commands to ranks
 
     def _send(self, command: commands.Command) -> None:
         if self._server is not None:
@@ -392,8 +398,3 @@ class RankGroup:
 
     def _connections(self) -> list[Connection]:
         return self._server.connections if self._server is not None else []
-
-
-def connections_for(world_size: int) -> int:
-    """Number of clients that a channel serves: one for each rank, plus data loaders that use the hooks."""
-    return 4 * world_size + 16

@@ -89,9 +89,7 @@ def test_ranks_see_their_place_in_their_role_and_where_the_roles_are(start: Star
 
 def test_each_role_has_its_own_variables(start: Start) -> None:
     shows = "import os; print(os.environ.get('COLOUR'))"
-    run = start(
-        instance("a", shows), instance("b", shows, first_rank=1), environments={"b": {"COLOUR": "green"}}
-    )
+    run = start(instance("a", shows), instance("b", shows, first_rank=1), environments={"b": {"COLOUR": "green"}})
 
     assert run.finish() == 0
     assert (run.log(0), run.log(1)) == ("None\n", "green\n")

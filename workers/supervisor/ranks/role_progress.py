@@ -1,0 +1,168 @@
+"""Follows the instances of roles of all nodes: tells the agent when others have started, and when all work has ended.
+
+Every part writes into the attempt's row how far its instances are, and reads there what it waits for. A job on one
+node needs nobody else, and its supervisor answers at once.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from app.database.engine import Database
+from app.database.transient_errors import is_transient
+from app.domain.errors import LeaseLost
+from app.domain.lifecycle.events import EventType
+from app.services.attempts import role_rendezvous, work_instances
+from app.services.attempts.role_rendezvous import PartProgress
+from app.services.attempts.work_orders import Work
+from trainyard.protocol.channel import Message
+from trainyard.protocol.role_messages import (
+    RELEASE,
+    ROLES_STARTED,
+    InstanceEnded,
+    InstanceStarted,
+    RoleReport,
+    TaskRestarted,
+    WorkEnded,
+    parse,
+)
+from workers.supervisor.recording.report_writer import Note
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 1.0
+RETRY_SECONDS = 0.5
+
+
+class RoleProgress:
+    """``take`` and ``close`` belong to the loop's thread; what they write and read is on a thread of its own.
+
+    ``on_restart`` gets the ranks of an instance that was started again.
+    """
+
+    def __init__(
+        self,
+        db: Database,
+        work: Work,
+        *,
+        send: Callable[[Message], None],
+        note: Callable[[Note], None],
+        on_restart: Callable[[range], None],
+        grace_seconds: float,
+    ) -> None:
+        self._db = db
+        self._work = work
+        self._send = send
+        self._note = note
+        self._on_restart = on_restart
+        self._grace_seconds = grace_seconds
+        self._ranks = {
+            (each.role, each.index): range(each.first_rank, each.first_rank + each.ranks) for each in work.instances
+        }
+        self._mine = PartProgress()
+        self._changed = threading.Condition()
+        self._closed = False
+        self._watcher: threading.Thread | None = None
+        self._exit_codes: dict[tuple[str, int], int] = {}
+
+    def take(self, message: Message) -> bool:
+        """Whether it was about roles. Raises ValueError for what the agent never says."""
+        report = parse(message)
+        if report is not None:
+            self._apply(report)
+        return report is not None
+
+    def close(self) -> None:
+        """Wait for nobody any more."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+
+    def record_ends(self) -> None:
+        """Write how the instances of this node have ended, at their end: others may wait for it. Raises LeaseLost."""
+        work = self._work
+        while True:
+            try:
+                if work.is_gang:
+                    role_rendezvous.report_progress(self._db, work, self._mine)
+                work_instances.record_ends(self._db, work.job_id, work.attempt, work.fence, self._exit_codes)
+            except Exception as error:
+                if not is_transient(error):
+                    raise
+                log.warning("the ends of the instances could not be written yet: %s", error)
+                time.sleep(RETRY_SECONDS)
+            else:
+                return
+
+    def _apply(self, report: RoleReport) -> None:
+        if isinstance(report, TaskRestarted):
+            self._restarted(report)
+        elif isinstance(report, InstanceEnded):
+            self._exit_codes[report.role, report.index] = report.exit_code
+        elif isinstance(report, InstanceStarted):
+            self._advance(replace(self._mine, started=self._mine.started | {(report.role, report.index)}))
+        elif isinstance(report, WorkEnded):
+            self._advance(replace(self._mine, work_ended=True))
+
+    def _restarted(self, report: TaskRestarted) -> None:
+        name, key = f"{report.role} {report.index}", (report.role, report.index)
+        message = (
+            f"{name} starts again alone, because its rank {report.rank} ended with exit code {report.exit_code} "
+            f"(restart {report.restarts} of {self._work.document.training_config.max_retries})"
+        )
+        data = {
+            "attempt": self._work.attempt,
+            "role": report.role,
+            "index": report.index,
+            "rank": report.rank,
+            "exit_code": report.exit_code,
+            "restarts": report.restarts,
+        }
+        self._note(Note(kind=EventType.TASK_RESTARTED, message=message, data=data))
+        self._on_restart(self._ranks.get(key, range(0)))
+
+    def _advance(self, now: PartProgress) -> None:
+        if not self._work.is_gang:
+            self._mine = now
+            if now.work_ended:
+                self._release()
+            return
+        with self._changed:
+            self._mine = now
+            self._changed.notify()
+        if self._watcher is None:
+            self._watcher = threading.Thread(target=self._watch, name="roles", daemon=True)
+            self._watcher.start()
+
+    def _release(self) -> None:
+        self._send({"type": RELEASE, "grace_seconds": self._grace_seconds})
+
+    def _watch(self) -> None:
+        written, known = PartProgress(), set[str]()
+        while not self._closed:
+            with self._changed:
+                mine = self._mine
+            try:
+                if mine != written:
+                    role_rendezvous.report_progress(self._db, self._work, mine)
+                    written = mine
+                parts = role_rendezvous.progress_of_parts(self._db, self._work)
+            except LeaseLost:
+                return  # the renewal finds out, too, and ends everything
+            except Exception as error:
+                if not is_transient(error):
+                    log.exception("the progress of roles is not followed any more")
+                    return
+                parts = []
+            started = role_rendezvous.started_roles(self._work, parts)
+            if started - known:
+                known |= started
+                self._send({"type": ROLES_STARTED, "roles": sorted(known)})
+            if parts and all(part.work_ended for part in parts):
+                self._release()
+                return
+            with self._changed:
+                if self._mine == written and not self._closed:
+                    self._changed.wait(LOOK_SECONDS)
