@@ -38,8 +38,9 @@ class RoleInstance:
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "RoleInstance":
         """Parse its part of spec.json; unknown keys are ignored. Raises TypeError when a required one is missing."""
-        given = {each.name: document[each.name] for each in fields(cls) if each.name in document}
-        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
+        given: dict[str, Any] = {each.name: document[each.name] for each in fields(cls) if each.name in document}
+        lists = {name: tuple(value) for name, value in given.items() if isinstance(value, list)}
+        return cls(**given | lists)
 
     @property
     def name(self) -> str:

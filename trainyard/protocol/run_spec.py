@@ -51,8 +51,8 @@ class RunSpec:
     `finished_shards` the numbers of the shards that earlier attempts have stored.
     `benchmark_files` are the local paths of code that benchmarks run, by its location in the document.
     `tokens_path` is a directory with the tokens of this data, stored by earlier ranks; empty if there are none.
-    `script`, `arguments`, `command`, `directory`, `launcher` and `checkpoint_glob` are for CUSTOM jobs. A job with roles
-    has the `instances` of this node, by rank, and `tasks`: of every role the places of all its instances.
+    `script`, `arguments`, `command`, `directory`, `launcher` and `checkpoint_glob` are for CUSTOM jobs.
+    A job with roles has the `instances` of this node, by rank, and `tasks`: of every role the places of all instances.
     """
 
     job_id: str = "local"
