@@ -30,10 +30,8 @@ class _Search:
             self._steps += 1
             if self._steps > MOST_STEPS:
                 return None
-            taken = self._filling.on(node, self._wanted[place])
-            if taken is None:
-                continue
-            rest = self.go_on(place + 1, {**now, node.name: self._filling.after(node, taken)})
-            if rest is not None:
-                return [taken, *rest]
+            for taken in self._filling.ways(node, self._wanted[place]):
+                rest = self.go_on(place + 1, {**now, node.name: self._filling.after(node, taken)})
+                if rest is not None:
+                    return [taken, *rest]
         return None

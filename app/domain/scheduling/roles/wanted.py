@@ -1,6 +1,6 @@
 """Nodes while they are filled with the instances of a job's roles. Pure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
@@ -83,14 +83,17 @@ class Filling:
         return all(free[kind] >= count for kind, count in needed.items())
 
     def on(self, node: NodeCapacity, wanted: Wanted) -> Taken | None:
-        """The instance on the node, if it can start there now: with devices of one type."""
+        """The instance on the node, if it can start there now."""
+        return next(self.ways(node, wanted), None)
+
+    def ways(self, node: NodeCapacity, wanted: Wanted) -> Iterator[Taken]:
+        """The instance on the node, with devices of each type of which enough are free."""
         if not self._fits[node.name][wanted.place] or len(node.free) < wanted.request.device_count:
-            return None
+            return
         for alike in alike_in(wanted.request, node):
             devices = choose_devices(wanted.request, alike)
             if devices is not None:
-                return Taken(wanted, node.name, devices)
-        return None
+                yield Taken(wanted, node.name, devices)
 
     def most_on(self, node: NodeCapacity, wanted: Sequence[Wanted]) -> list[Taken]:
         """As many of the instances as the node takes, in this order.
