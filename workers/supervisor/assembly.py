@@ -158,7 +158,8 @@ class Assembly:
         )
         ranks.replica = replica
         ranks.asking = RanksAsking(self.loop, steps, model_requests(self.settings, work))
-        ranks.roles = self.roles(recorders, ranks) if work.all_instances else None
+        if work.all_instances:
+            ranks.roles = self.roles(recorders, ranks)
         return ranks
 
     def roles(self, recorders: Recorders, ranks: RankGroup) -> RoleProgress:
@@ -168,6 +169,7 @@ class Assembly:
             send=ranks.tell_agent,
             note=recorders.reporter.add,
             on_restart=self.observations.forget_failures,
+            on_leader_left=ranks.reports.steps.left,
             grace_seconds=self.settings.lease.kill_grace_seconds,
         )
 

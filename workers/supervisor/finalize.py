@@ -59,8 +59,7 @@ def conclude(attempt: FinishedAttempt) -> Ending | None:
         outcome = _unstored(attempt, error)
     _write_result_file(attempt, outcome)
     attempt.renewal.unfence()
-    if attempt.ranks.roles is not None:
-        attempt.ranks.roles.record_ends()
+    attempt.ranks.roles.record_ends()
     ending = _finish(attempt, outcome)
     _delete_shards(attempt, ending)
     _release_checkpoint(attempt, ending)

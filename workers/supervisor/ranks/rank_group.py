@@ -24,7 +24,7 @@ from workers.supervisor.ranks.observations import Observations
 from workers.supervisor.ranks.oom_kills import SAMPLE_SECONDS, RecentKills
 from workers.supervisor.ranks.rank_logs import READ_BYTES, LineListener, RankLogs
 from workers.supervisor.ranks.rank_reports import RankReports
-from workers.supervisor.ranks.role_progress import RoleProgress
+from workers.supervisor.ranks.role_progress import NoRoles
 from workers.supervisor.ranks.script_metrics import ScriptMetrics
 from workers.supervisor.recording.checkpoint_store import CheckpointStore
 from workers.supervisor.serving.replica import ServedReplica
@@ -60,7 +60,7 @@ class RankGroup:
         self._on_pause_failed = on_pause_failed
         self.replica: ServedReplica | None = None  # of a service, set before the launch; None: another kind of job
         self.asking: RanksAsking | None = None  # of models, set before the launch
-        self.roles: RoleProgress | None = None  # of a job that has some, set before the launch
+        self.roles = NoRoles()  # a RoleProgress of a job that has some, set before the launch
         self._on_listener: Callable[[int], None] = os.close
         self._launched: LaunchedRanks | None = None
         self._server: ChannelServer | None = None
@@ -102,6 +102,7 @@ class RankGroup:
         )
         self._memory_kills = RecentKills() if memory_kills is None else memory_kills
         self._launched = launched = start(plan)
+        self.roles.begin()
         self._loop.call_after(SAMPLE_SECONDS, self._count_kills_periodically)
         self._loop.watch(launched.control, self._receive_from_agent)
         self._logs.read_from(
@@ -215,8 +216,7 @@ class RankGroup:
             self.replica.close(hurries=patience() == 0)
         if self.asking is not None:
             self.asking.close()
-        if self.roles is not None:
-            self.roles.close()
+        self.roles.close()
         began = time.monotonic()
         while self._launched is not None and not self.left_behind and not self._launched.kill(root_pid=os.getpid()):
             log.error("a process of the attempt can't be killed")
@@ -249,7 +249,7 @@ class RankGroup:
             self._checkpoints.offer(replace(report, metrics=dict(self.reports.final_metrics)))
             self.reports.reached(report.step)
             return
-        self._observed.has_connected |= self.roles is None or message.get("rank", 0) == 0
+        self._observed.has_connected |= self.roles.speaks(message.get("rank", 0))
         if isinstance(report, messages.Hello):
             self._greet(connection, report)
         elif isinstance(report, messages.Failure):
@@ -335,13 +335,12 @@ class RankGroup:
 
     def _take_exits(self, data: bytes) -> None:
         for message in self._decoder.feed(data):
-            if message.get("type") == PROXY_LISTENER or (self.roles is not None and self.roles.take(message)):
+            if message.get("type") == PROXY_LISTENER or self.roles.take(message):
                 continue  # what came with the first is served already
             report = message_parser.parse(message)
             if isinstance(report, messages.RankExit):
                 self._observed.exits.append(report)
-                if self.roles is not None and report.rank == 0:
-                    self.reports.steps.left()
+                self.roles.exited(report.rank)
                 if report.exit_code != 0:
                     self._count_memory_kills()
                     self._observed.ends(time.monotonic() if report.at is None else report.at)

@@ -36,10 +36,33 @@ LOOK_SECONDS = 1.0
 RETRY_SECONDS = 0.5
 
 
-class RoleProgress:
-    """``take`` and ``close`` belong to the loop's thread; what they write and read is on a thread of its own.
+class NoRoles:
+    """Of a job whose ranks all run the same program."""
 
-    ``on_restart`` gets the ranks of an instance that was started again.
+    def begin(self) -> None:
+        pass
+
+    def take(self, _message: Message) -> bool:
+        return False
+
+    def speaks(self, _rank: int) -> bool:
+        return True
+
+    def exited(self, rank: int) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def record_ends(self) -> None:
+        pass
+
+
+class RoleProgress(NoRoles):
+    """All but ``record_ends`` belong to the loop's thread; what they write and read is on a thread of its own.
+
+    ``on_restart`` gets the ranks of an instance that was started again; ``on_leader_left`` is called when rank 0, whose
+    steps show that the job makes progress, has exited.
     """
 
     def __init__(
@@ -50,6 +73,7 @@ class RoleProgress:
         send: Callable[[Message], None],
         note: Callable[[Note], None],
         on_restart: Callable[[range], None],
+        on_leader_left: Callable[[], None],
         grace_seconds: float,
     ) -> None:
         self._db = db
@@ -57,6 +81,7 @@ class RoleProgress:
         self._send = send
         self._note = note
         self._on_restart = on_restart
+        self._on_leader_left = on_leader_left
         self._grace_seconds = grace_seconds
         self._ranks = {
             (each.role, each.index): range(each.first_rank, each.first_rank + each.ranks) for each in work.instances
@@ -64,8 +89,20 @@ class RoleProgress:
         self._mine = PartProgress()
         self._changed = threading.Condition()
         self._closed = False
-        self._watcher: threading.Thread | None = None
         self._exit_codes: dict[tuple[str, int], int] = {}
+
+    def begin(self) -> None:
+        """The ranks were launched; those here may wait for others."""
+        if self._work.is_gang:
+            threading.Thread(target=self._watch, name="roles", daemon=True).start()
+
+    def speaks(self, rank: int) -> bool:
+        """Whether it says by its messages that the script reports through the hooks."""
+        return rank == 0
+
+    def exited(self, rank: int) -> None:
+        if rank == 0:
+            self._on_leader_left()
 
     def take(self, message: Message) -> bool:
         """Whether it was about roles. Raises ValueError for what the agent never says."""
@@ -124,17 +161,11 @@ class RoleProgress:
         self._on_restart(self._ranks.get(key, range(0)))
 
     def _advance(self, now: PartProgress) -> None:
-        if not self._work.is_gang:
-            self._mine = now
-            if now.work_ended:
-                self._release()
-            return
         with self._changed:
             self._mine = now
             self._changed.notify()
-        if self._watcher is None:
-            self._watcher = threading.Thread(target=self._watch, name="roles", daemon=True)
-            self._watcher.start()
+        if now.work_ended and not self._work.is_gang:
+            self._release()
 
     def _release(self) -> None:
         self._send({"type": RELEASE, "grace_seconds": self._grace_seconds})
