@@ -2,10 +2,26 @@
 
 from typing import Any
 
+from app.domain.errors import InvalidRequest
 from app.domain.scheduling.placement import Placement
 from app.domain.spec.frameworks.custom import processes_per_node
 from app.domain.spec.model import JobDocument
 from app.domain.spec.role_documents import document_of
+
+
+def ranks_of_role(document: JobDocument, name: str) -> range:
+    """The ranks of a role, which follow each other in every attempt. Raises InvalidRequest for an unknown role."""
+    first = 0
+    for role in document.tasks:
+        devices = role.resource_config.gpu_count
+        ranks = role.count * processes_per_node(document_of(document, role), devices=devices)
+        if role.role == name:
+            return range(first, first + ranks)
+        first += ranks
+    known = ", ".join(role.role for role in document.tasks)
+    raise InvalidRequest(
+        f"the job has no role {name}; known: {known}" if known else "the job has no roles; omit role", field="role"
+    )
 
 
 def of(document: JobDocument, placement: Placement) -> list[dict[str, Any]]:
