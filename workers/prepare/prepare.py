@@ -15,6 +15,7 @@ from app.domain.spec.hyperparameters import parsing
 from app.domain.spec.hyperparameters.rlhf import reward_file
 from app.domain.spec.locations.egress import GATE
 from app.domain.spec.model import BaseModel, DataConfig, JobDocument, OutputConfig
+from app.domain.spec.role_documents import document_of
 from app.domain.spec.rules.model import is_drawn, is_without_model
 from app.domain.spec.secrets import MODEL_PATH, source_path, with_secrets
 from app.domain.units import WHOLE
@@ -208,6 +209,8 @@ def find_sources(library: Library, framework: str, document: JobDocument) -> Sou
     training, base = document.training_config, document.training_config.base_model
     custom = framework == parsing.CUSTOM
     script, code = find_program(library, training.framework) if custom else (None, None)
+    for role in document.tasks:  # they are used when a node knows which of them it runs
+        find_program(library, document_of(document, role).training_config.framework)
     values = {} if custom else training.hyperparameters
     judge, judging = reward_file(values), judging_model(document)
     found_judge = find_script(library, judge, "reward") if judge else None

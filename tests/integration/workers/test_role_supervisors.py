@@ -39,7 +39,7 @@ def ask(name, number):
                 return peer.recv(100).decode()
         except ConnectionRefusedError:
             time.sleep(0.05)
-    raise SystemExit("nobody answers")
+    raise SystemExit("no answer")
 """
 SERVES = PLACES + "serve()\n"
 ASKS = PLACES + "print('heard', *[ask('server', n) for n in range(len(tasks['server']))], flush=True)\n"

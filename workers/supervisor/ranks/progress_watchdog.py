@@ -124,7 +124,7 @@ class ProgressWatchdog:
         self._since = now
 
     def left(self) -> None:
-        """Rank 0 has exited, and ranks of other roles go on, which report no steps."""
+        """Rank 0 has exited; the ranks of other roles, which report no steps, continue."""
         self._left = True
 
     def limit(self) -> Limit | None:

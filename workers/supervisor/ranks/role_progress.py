@@ -1,7 +1,7 @@
 """Follows the instances of roles of all nodes: tells the agent when others have started, and when all work has ended.
 
-Every part writes into the attempt's row how far its instances are, and reads there what it waits for. A job on one
-node needs nobody else, and its supervisor answers at once.
+Every part writes into the attempt's row how far its instances are, and reads there what it waits for. The
+supervisor of a job on one node needs no other, and answers at once.
 """
 
 import logging
@@ -112,7 +112,7 @@ class RoleProgress(NoRoles):
         return report is not None
 
     def close(self) -> None:
-        """Wait for nobody any more."""
+        """Stop waiting for the other parts."""
         with self._changed:
             self._closed = True
             self._changed.notify()
