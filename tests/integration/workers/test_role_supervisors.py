@@ -2,8 +2,7 @@
 
 import os
 import signal
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -11,10 +10,8 @@ import pytest
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import JobState
 from app.models import Lease, Reservation
-from app.services.scheduling import planner
-from app.storage.logs import LogReader
-from config.settings import Settings
-from tests.builders.factories import make_document, make_job, make_node
+from tests.builders.factories import make_node
+from tests.systems.roles import begin, ends, events_of, lines_by_rank, role, settings_of, submit
 from tests.systems.supervising import NODE, World, rows
 from workers.node.attempt_manager import AttemptManager
 
@@ -47,28 +44,6 @@ SLEEPS = "import time; print('ready', flush=True); time.sleep(120)"
 Submit = Callable[..., str]
 
 
-def role(
-    name: str, code: str, *, gpus: int = 1, program: Mapping[str, Any] | None = None, **fields: Any
-) -> dict[str, Any]:
-    training = {"custom_command": ["python3", "-c", code], **(program or {})}
-    return {"role": name, "resource_config": {"gpu_count": gpus}, "training_config": training, **fields}
-
-
-def submit(world: World, tasks: Sequence[Mapping[str, Any]], **training: Any) -> str:
-    document = make_document(
-        training_config={
-            "base_model": {"model_id": "none"},
-            "framework": {"type": "CUSTOM"},
-            "hyperparameters": {},
-            **training,
-        },
-        data_config={"sources": [{"path": str(world.directory / "mine/data.jsonl")}]},
-    )
-    document |= {"resource_config": {}, "tasks": list(tasks)}
-    with world.db.write() as session:
-        return make_job(session, document=document).id
-
-
 @pytest.fixture
 def run(any_world: World) -> Submit:
     """Submits a job with these roles, places it and starts its supervisors; ``nodes``: of four CPU slots each."""
@@ -82,33 +57,6 @@ def run(any_world: World) -> Submit:
         return job_id
 
     return start
-
-
-def begin(world: World, job_id: str) -> None:
-    placed = planner.plan_once(world.db)
-    assert placed, world.describe(job_id)
-    for each in placed:
-        assert world.start_supervisor(job_id, each.attempt, settings_of(world, each.node), each.node)
-
-
-def settings_of(world: World, node: str) -> Settings:
-    return replace(world.settings, node=replace(world.settings.node, name=node))
-
-
-def lines_by_rank(world: World, job_id: str) -> dict[int, list[str]]:
-    found: dict[int, list[str]] = {}
-    for line in LogReader(world.storage, job_id).read(live=False, limit=10_000):
-        found.setdefault(line.rank, []).append(line.line)
-    return found
-
-
-def ends(world: World, job_id: str, attempt: int = 1) -> dict[str, int | None]:
-    instances = world.attempt(job_id, attempt).instances or []
-    return {f"{each['role']} {each['index']}": each.get("exit_code") for each in instances}
-
-
-def events_of(world: World, job_id: str, kind: EventType) -> list[str]:
-    return [event.message for event in world.events(job_id) if event.type == kind]
 
 
 def test_a_server_and_its_client_meet_on_one_node_and_the_sidecar_is_stopped(any_world: World, run: Submit) -> None:
@@ -249,3 +197,30 @@ def test_after_the_loss_of_a_supervisor_all_roles_go_on_from_the_checkpoint(any_
     assert any_world.wait_for_end(job_id).state is JobState.COMPLETED, any_world.describe(job_id)
     assert "resumed at 3" in any_world.log(job_id)
     assert ends(any_world, job_id, 2) == {"trainer 0": 0, "helper 0": 143}
+
+
+def test_a_rank_that_is_killed_starts_all_roles_again_under_the_same_supervisor(any_world: World, run: Submit) -> None:
+    dies = """
+import os, signal
+if os.environ["TRAINYARD_ATTEMPT"] == "1":
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    job_id = run(role("main", dies), role("helper", SLEEPS, sidecar=True))
+
+    any_world.wait(lambda: any_world.job(job_id).state is JobState.COMPLETED, 20.0, job_id)
+
+    assert any_world.attempt(job_id).cause == "RANK_KILLED"
+    assert ends(any_world, job_id, 1)["main 0"] == 137
+    assert ends(any_world, job_id, 2) == {"main 0": 0, "helper 0": 143}
+
+
+def test_a_job_with_roles_is_ended_for_a_pause(any_world: World, run: Submit) -> None:
+    hooked = "from trainyard import hooks; hooks.init(can_checkpoint=True)\n"
+    job_id = run(role("main", hooked + SLEEPS), role("helper", SLEEPS))
+    any_world.wait_for_line(job_id, "ready")
+
+    any_world.request(job_id, "pause", pause_force=True)
+    job = any_world.wait_for_end(job_id)
+
+    assert job.state is JobState.PAUSED, any_world.describe(job_id)
+    assert any_world.processes(job_id) == []
