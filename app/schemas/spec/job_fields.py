@@ -213,6 +213,7 @@ _OF_ROLES: Table = {
         if path.startswith(_PACKAGES)
     },
     **{f"tasks.{_RESOURCES}.{name}": _PLACEMENT[f"{_RESOURCES}.{name}"] for name in OF_INSTANCES},
+    f"tasks.{_RESOURCES}.gpu_count": acted_on("devices of each instance; more than any node has is 400"),
 }
 
 _RESULT: Table = {

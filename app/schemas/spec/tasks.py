@@ -5,13 +5,12 @@ from typing import Any
 
 from marshmallow import ValidationError, fields, pre_load, validate
 
-from app.domain.spec.model import ResourceConfig
 from app.domain.spec.role_documents import RESOURCES
-from app.domain.spec.roles import JOB, TASK, Role
+from app.domain.spec.roles import JOB, TASK, Role, RoleResources
 from app.domain.spec.rules.roles import MOST_INSTANCES, MOST_ROLES
 from app.schemas.documents import JobPartSchema
 from app.schemas.spec.packages import PackagesSchema
-from app.schemas.spec.resource_config import ResourceConfigSchema
+from app.schemas.spec.resource_config import MAX_MB, ResourceConfigSchema
 from app.schemas.spec.training_config import environment, script_arguments
 from app.schemas.strict_fields import Choice, Flag, FreeObject, Matching, Section, Text, Texts, Whole, says
 
@@ -20,6 +19,23 @@ ROLE_RULE = "must be 1 to 30 lower-case letters, digits and dashes"
 
 
 class RoleResourcesSchema(ResourceConfigSchema):
+    gpu_count = Whole(
+        0,
+        65536,
+        load_default=RoleResources.gpu_count,
+        **says("Devices of each instance, at least 1, all on one node and of one type: GPUs or CPU slots"),
+    )
+    cpu_cores = Whole(
+        0,
+        65536,
+        **says(
+            "CPU cores to reserve for each instance; its ranks share them as threads. Default: its devices' share of "
+            "the node's cores"
+        ),
+    )
+    ram_min_mb = Whole(0, MAX_MB, **says("Memory to reserve for each instance"))
+    storage_min_mb = Whole(0, MAX_MB, **says("Disk space to reserve for each instance"))
+
     class Meta:
         fields = RESOURCES
 
@@ -53,7 +69,7 @@ class RoleSchema(JobPartSchema):
     count = Whole(1, MOST_INSTANCES, load_default=Role.count, **says("Instances of the role"))
     resource_config = Section(
         RoleResourcesSchema,
-        load_default=lambda: {"gpu_count": ResourceConfig.gpu_count, "device_type": ResourceConfig.device_type},
+        load_default=lambda: {"gpu_count": RoleResources.gpu_count, "device_type": RoleResources.device_type},
         **says("The devices, cores and memory of each instance"),
     )
     training_config = Section(RoleTrainingSchema, load_default=dict, **says("The role's program"))
