@@ -168,7 +168,7 @@ class Assembly:
             self.work,
             send=ranks.tell_agent,
             note=recorders.reporter.add,
-            on_restart=self.observations.forget_failures,
+            on_restart=ranks.restarted,
             on_leader_left=ranks.reports.steps.left,
             grace_seconds=self.settings.lease.kill_grace_seconds,
         )

@@ -224,3 +224,24 @@ def test_a_job_with_roles_is_ended_for_a_pause(any_world: World, run: Submit) ->
 
     assert job.state is JobState.PAUSED, any_world.describe(job_id)
     assert any_world.processes(job_id) == []
+
+
+def test_what_an_instance_said_before_its_restart_does_not_count(any_world: World, run: Submit) -> None:
+    raises_once = """
+import os, pathlib, time
+from trainyard import hooks
+hooks.init()
+was = pathlib.Path("was")
+if not was.exists():
+    was.touch()
+    raise ValueError("the first time")
+print("again", flush=True)
+time.sleep(120)
+"""
+    job_id = run(role("main", SLEEPS), role("worker", raises_once, restart="task"))
+    any_world.wait_for_line(job_id, "again")
+
+    any_world.request(job_id, "pause", pause_force=False)
+    job = any_world.wait_for_end(job_id)
+
+    assert job.state is JobState.PAUSED, any_world.describe(job_id)

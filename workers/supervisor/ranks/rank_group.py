@@ -4,17 +4,15 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from app.domain.lifecycle.states import JobState
 from app.host import processes
 from trainyard.protocol import commands, message_parser, messages
 from trainyard.protocol.channel import PROXY_LISTENER, LineDecoder, Message
-from trainyard.protocol.run_spec import RunSpec
 from workers.prepare.prepare import Prepared
 from workers.rank.agent import TEARDOWN_SECONDS
-from workers.rank.spec_sections import training_config
 from workers.run_dir.layout import RunDirectory
 from workers.sandbox.launcher import LaunchedRanks, LaunchPlan, launch
 from workers.supervisor.asking.ranks_asking import RanksAsking
@@ -22,10 +20,10 @@ from workers.supervisor.ranks.channel_server import ChannelServer, Connection, c
 from workers.supervisor.ranks.event_loop import EventLoop
 from workers.supervisor.ranks.observations import Observations
 from workers.supervisor.ranks.oom_kills import SAMPLE_SECONDS, RecentKills
-from workers.supervisor.ranks.rank_logs import READ_BYTES, LineListener, RankLogs
+from workers.supervisor.ranks.rank_logs import READ_BYTES, RankLogs
 from workers.supervisor.ranks.rank_reports import RankReports
 from workers.supervisor.ranks.role_progress import NoRoles
-from workers.supervisor.ranks.script_metrics import ScriptMetrics
+from workers.supervisor.ranks.script_metrics import metrics_listener
 from workers.supervisor.recording.checkpoint_store import CheckpointStore
 from workers.supervisor.serving.replica import ServedReplica
 
@@ -105,30 +103,17 @@ class RankGroup:
         self.roles.begin()
         self._loop.call_after(SAMPLE_SECONDS, self._count_kills_periodically)
         self._loop.watch(launched.control, self._receive_from_agent)
+        listener = metrics_listener(plan.spec, prepared.start.step, self.reports.overhear)
         self._logs.read_from(
             launched.log_fds,
             prepared.redaction,
             node_rank=plan.spec.node_rank,
             nodes=plan.spec.nodes,
             numbers=plan.spec.ranks,
-            on_lines=self._metrics_listener(plan.spec, prepared.start.step),
+            on_lines=listener if custom and self._first_rank == 0 else None,
         )
         if self._observed.custom and self._first_rank == 0:
             self.reports.enter(JobState.TRAINING)
-
-    def _metrics_listener(self, spec: RunSpec, start_step: int) -> LineListener | None:
-        """Extracts metrics from the first rank's output; None when the job has no patterns for them."""
-        if not self._observed.custom or self._first_rank > 0:
-            return None
-        printed = ScriptMetrics(training_config(spec).framework.config, start_step)
-        if not printed.wants_lines:
-            return None
-
-        def on_lines(lines: list[str]) -> None:
-            for report in printed.read(lines):
-                self.reports.overhear(report)
-
-        return on_lines
 
     @property
     def root_pid(self) -> int:
@@ -145,6 +130,12 @@ class RankGroup:
     def tell_agent(self, message: Message) -> None:
         """From any thread: send what is for the agent alone."""
         self._loop.call(lambda: self._launched.send(message) if self._launched is not None else None)
+
+    def restarted(self, ranks: Collection[int]) -> None:
+        """These ranks were started again: what their former processes have said, or still say, does not count."""
+        self._observed.forget_failures(ranks)
+        if self._server is not None:
+            self._server.disregard(ranks)
 
     def take_usage(self, values: Mapping[str, float]) -> None:
         """Report samples as metrics of the current step."""

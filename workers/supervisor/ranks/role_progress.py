@@ -125,9 +125,12 @@ class RoleProgress(NoRoles):
                 if work.is_gang:
                     role_rendezvous.report_progress(self._db, work, self._mine)
                 work_instances.record_ends(self._db, work.job_id, work.attempt, work.fence, self._exit_codes)
+            except LeaseLost:
+                raise
             except Exception as error:
                 if not is_transient(error):
-                    raise
+                    log.exception("the ends of the instances are not recorded")
+                    return
                 log.warning("the ends of the instances could not be written yet: %s", error)
                 time.sleep(RETRY_SECONDS)
             else:
@@ -186,14 +189,20 @@ class RoleProgress(NoRoles):
                 if not is_transient(error):
                     log.exception("the progress of roles is not followed any more")
                     return
-                parts = []
+                time.sleep(RETRY_SECONDS)
+                continue
             started = role_rendezvous.started_roles(self._work, parts)
             if started - known:
                 known |= started
                 self._send({"type": ROLES_STARTED, "roles": sorted(known)})
-            if parts and all(part.work_ended for part in parts):
+            if all(part.work_ended for part in parts):
                 self._release()
                 return
             with self._changed:
                 if self._mine == written and not self._closed:
-                    self._changed.wait(LOOK_SECONDS)
+                    self._changed.wait(LOOK_SECONDS if self._waits(known) else None)
+
+    def _waits(self, started: set[str]) -> bool:
+        """Whether something here waits for other nodes: an instance, a sidecar, or the attempt as a whole."""
+        here = [role for role in self._work.document.tasks if role.role in {each.role for each in self._work.instances}]
+        return self._work.part == 0 or any(role.sidecar or not started.issuperset(role.depends_on) for role in here)

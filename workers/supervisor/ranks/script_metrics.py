@@ -2,12 +2,29 @@
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from app.patterns.script_metrics import EPOCH, STEP, TOTAL_STEPS, metric_patterns
 from trainyard.protocol import messages
+from trainyard.protocol.run_spec import RunSpec
+from workers.rank.spec_sections import training_config
+
+
+def metrics_listener(
+    spec: RunSpec, start_step: int, overhear: Callable[[messages.Progress | messages.MetricPoint], None]
+) -> Callable[[list[str]], None] | None:
+    """Reports what it finds in lines; None when the job has no patterns for them."""
+    printed = ScriptMetrics(training_config(spec).framework.config, start_step)
+    if not printed.wants_lines:
+        return None
+
+    def on_lines(lines: list[str]) -> None:
+        for report in printed.read(lines):
+            overhear(report)
+
+    return on_lines
 
 
 class ScriptMetrics:
