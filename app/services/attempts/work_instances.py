@@ -1,7 +1,7 @@
 """Instances of roles in the work orders of an attempt, read from its row: where each runs, and how it ended."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from app.database.engine import Database
@@ -45,19 +45,14 @@ def for_next_attempt(attempt: Attempt) -> list[dict[str, Any]] | None:
     """The same instances, without how they ended."""
     if attempt.instances is None:
         return None
-    return [{name: value for name, value in row.items() if name != "exit_code"} for row in attempt.instances]
+    return [{each.name: row[each.name] for each in fields(WorkInstance)} for row in attempt.instances]
 
 
-def record_ends(db: Database, job_id: str, number: int, fence: int, exit_codes: Mapping[Key, int]) -> None:
-    """Write the exit codes of instances of one part; nothing once another attempt has the job."""
+def record_ends(db: Database, job_id: str, number: int, fence: int, ends: Mapping[Key, Mapping[str, Any]]) -> None:
+    """Write how instances of one part have ended, and what they used; nothing once another attempt has the job."""
     with db.write() as session:
         job = transitions.load_for_change(session, job_id)  # the parts of a gang write one after the other
         if job.fence != fence:
             return
         attempt = session.get_one(Attempt, (job_id, number), populate_existing=True)
-        attempt.instances = [_ended(row, exit_codes) for row in attempt.instances or ()]
-
-
-def _ended(row: dict[str, Any], exit_codes: Mapping[Key, int]) -> dict[str, Any]:
-    key = (row["role"], row["index"])
-    return {**row, "exit_code": exit_codes[key]} if key in exit_codes else row
+        attempt.instances = [{**row, **ends.get((row["role"], row["index"]), {})} for row in attempt.instances or ()]

@@ -115,6 +115,24 @@ def test_a_script_that_does_not_exist_fails_before_any_rank_starts(world: World)
     assert world.log(job_id) == []
 
 
+def test_processor_time_and_memory_are_known_for_each_instance(world: World) -> None:
+    works = """
+import time
+kept = bytearray(b"x" * (64 << 20))
+while time.process_time() < 2:
+    pass
+time.sleep(3)
+"""
+
+    job_id = ended(world, role("busy", works), role("idle", "import time; time.sleep(120)", sidecar=True))
+
+    busy, idle = world.attempt(job_id).instances or []
+    assert busy["cpu_seconds"] >= 1.5
+    assert busy["peak_memory_mb"] > 64
+    assert idle["cpu_seconds"] < 1.5
+    assert idle["peak_memory_mb"] < 64
+
+
 @pytest.fixture
 def index() -> Iterator[Index]:
     with package_index() as found:

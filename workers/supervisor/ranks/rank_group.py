@@ -100,7 +100,7 @@ class RankGroup:
         )
         self._memory_kills = RecentKills() if memory_kills is None else memory_kills
         self._launched = launched = start(plan)
-        self.roles.begin()
+        self.roles.begin(launched.process.pid)
         self._loop.call_after(SAMPLE_SECONDS, self._count_kills_periodically)
         self._loop.watch(launched.control, self._receive_from_agent)
         listener = metrics_listener(plan.spec, prepared.start.step, self.reports.overhear)

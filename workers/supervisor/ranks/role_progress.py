@@ -28,6 +28,7 @@ from trainyard.protocol.role_messages import (
     WorkEnded,
     parse,
 )
+from workers.supervisor.ranks.instance_usage import InstanceUsage
 from workers.supervisor.recording.report_writer import Note
 
 log = logging.getLogger(__name__)
@@ -39,7 +40,7 @@ RETRY_SECONDS = 0.5
 class NoRoles:
     """Of a job whose ranks all run the same program."""
 
-    def begin(self) -> None:
+    def begin(self, _root_pid: int) -> None:
         pass
 
     def take(self, _message: Message) -> bool:
@@ -90,9 +91,11 @@ class RoleProgress(NoRoles):
         self._changed = threading.Condition()
         self._closed = False
         self._exit_codes: dict[tuple[str, int], int] = {}
+        self._usage = InstanceUsage({rank: key for key, ranks in self._ranks.items() for rank in ranks})
 
-    def begin(self) -> None:
-        """The ranks were launched; those here may wait for others."""
+    def begin(self, root_pid: int) -> None:
+        """The ranks were launched below this process; they may wait for those of other nodes."""
+        self._usage.start(root_pid)
         if self._work.is_gang:
             threading.Thread(target=self._watch, name="roles", daemon=True).start()
 
@@ -113,18 +116,21 @@ class RoleProgress(NoRoles):
 
     def close(self) -> None:
         """Stop waiting for the other parts."""
+        self._usage.stop()
         with self._changed:
             self._closed = True
             self._changed.notify()
 
     def record_ends(self) -> None:
         """Write how the instances of this node have ended, at their end: others may wait for it. Raises LeaseLost."""
-        work = self._work
+        work, used = self._work, self._usage.totals()
+        codes = {key: {"exit_code": code} for key, code in self._exit_codes.items()}
+        ends = {key: {**codes.get(key, {}), **used.get(key, {})} for key in self._ranks}
         while True:
             try:
                 if work.is_gang:
                     role_rendezvous.report_progress(self._db, work, self._mine)
-                work_instances.record_ends(self._db, work.job_id, work.attempt, work.fence, self._exit_codes)
+                work_instances.record_ends(self._db, work.job_id, work.attempt, work.fence, ends)
             except LeaseLost:
                 raise
             except Exception as error:
