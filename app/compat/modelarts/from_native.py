@@ -6,9 +6,10 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from app.compat.ids import uuid_of
+from app.compat.modelarts.code import CUSTOM
 from app.compat.modelarts.flavors import of_job, of_resources
 from app.compat.modelarts.status import Trouble, milliseconds, status_of
-from app.compat.modelarts.to_native import BUILT_IN, CUSTOM, DIALECT, METHODS, PRIORITIES
+from app.compat.modelarts.to_native import BUILT_IN, DIALECT, METHODS, PRIORITIES
 from app.domain.scheduling.resources import NodeCapacity
 from app.domain.spec.model import JobDocument
 from app.services.jobs.details import JobDetails
