@@ -10,13 +10,15 @@ from app.compat.modelarts.fields import (
     FIELDS,
     HANG,
     RETRY_NUM,
+    TEMPLATE,
     TENSORBOARD,
     UNCONDITIONAL,
     check_annotations,
     warnings_of_values,
 )
 from app.compat.modelarts.flavors import flavor
-from app.compat.mounts import native_mounts
+from app.compat.modelarts.tasks import algorithm_of_all, roles_of
+from app.compat.mounts import Mount, native_mounts
 from app.compat.naming import Naming
 from app.domain.errors import BadSpec
 from app.domain.scheduling.resources import NodeCapacity
@@ -41,6 +43,7 @@ NAMES = {
     "training_config.base_model": "algorithm.parameters.base_model",
     "training_config.environment": "algorithm.environments",
     "training_config.packages": "algorithm.code_dir",
+    "tasks": "tasks",
     "training_config.max_retries": f"metadata.annotations.{RETRY_NUM}",
     "data_config": "algorithm.inputs",
     "output_config": "algorithm.outputs",
@@ -54,6 +57,9 @@ NAMES = {
     "training_config.framework.type": "algorithm.parameters.framework",
     "training_config.training_type": "algorithm.id",
 }
+# What the roles of a heterogeneous job have, and the job therefore not.
+_PROGRAM = ("custom_script_path", "custom_arguments", "custom_command", "distributed")
+_OF_ROLES = ("gpu_count", "device_type", "gpu_type", "node_count", "mounts")
 _SLOTS = "a flavor of CPU slots (spec.resource.flavor_id)"
 NAMING = Naming(
     NAMES,
@@ -91,6 +97,8 @@ def to_native(
     """``capacities``: of the nodes, for flavors; ``may_read``: whether jobs may read a directory. Raises BadSpec."""
     algorithm, spec, metadata = job["algorithm"], job.get("spec") or {}, job["metadata"]
     refuse(job, FIELDS)
+    if job.get("tasks"):
+        return _heterogeneous(job, capacities, may_read, uses_images=uses_images)
     annotations = metadata.get("annotations") or {}
     check_annotations(annotations)
     channels = channels_of(algorithm)
@@ -118,6 +126,45 @@ def to_native(
         **({"output_config": {"output_path": channels.output_path}} if channels.output_path else {}),
     }
     return Native(document, {DIALECT: stored(job)}, warnings)
+
+
+def _heterogeneous(
+    job: Mapping[str, Any], capacities: Sequence[NodeCapacity], may_read: Callable[[str], bool], *, uses_images: bool
+) -> Native:
+    """A job whose tasks are roles: the usual document of its common code and channels, with the roles' programs."""
+    resource = (job.get("spec") or {}).get("resource") or {}
+    algorithm, tasks = job["algorithm"], job["tasks"]
+    if algorithm.get("id"):
+        raise BadSpec("a built-in method starts equal ranks; leave tasks out, or id", field="algorithm.id")
+    if resource.get("node_count", 1) > 1:
+        raise BadSpec("each task has its own, in task_resource", field="spec.resource.node_count")
+    warnings: list[str] = []
+    roles, mounts = roles_of(algorithm, tasks, resource, capacities, warnings)
+    whole = {**algorithm_of_all(algorithm, tasks), "command": algorithm.get("command") or ":"}
+    as_one = {name: value for name, value in job.items() if name != "tasks"}
+    annotations = (job["metadata"].get("annotations") or {}).items()
+    others = {name: value for name, value in annotations if name != TEMPLATE}
+    as_one["metadata"] = {**job["metadata"], "annotations": others}
+    as_one["spec"] = {**(job.get("spec") or {}), "resource": {**resource, "flavor_id": None}}
+    native = to_native({**as_one, "algorithm": whole}, capacities, may_read, uses_images=uses_images)
+    training, resources = native.document["training_config"], native.document["resource_config"]
+    code = {name: value for name, value in training["framework"].items() if name not in _PROGRAM}
+    kept = {name: value for name, value in resources.items() if name not in _OF_ROLES}
+    document = {
+        **native.document,
+        "training_config": {**training, "framework": code},
+        "resource_config": {**kept, **_mounts_of_all(resources, mounts)},
+        "tasks": roles,
+    }
+    found = [*dict.fromkeys([*warnings_of(job, FIELDS), *warnings_of_values(job), *native.warnings, *warnings])]
+    return Native(document, {DIALECT: stored(job)}, found)
+
+
+def _mounts_of_all(resources: Mapping[str, Any], mounts: Sequence[Mount]) -> dict[str, Any]:
+    """The mounts of the common code, channels and volumes, and of each task."""
+    found = [*(resources.get("mounts") or []), *(native_mounts(mounts).get("mounts") or [])]
+    by_path = {each["path"]: each for each in found}
+    return {"mounts": [*by_path.values()]} if by_path else {}
 
 
 def _scheduling(policy: Mapping[str, Any], stop: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -207,4 +254,11 @@ def stored(job: Mapping[str, Any]) -> dict[str, Any]:
         "annotations": job["metadata"].get("annotations") or {},
     }
     variables = sorted(job["algorithm"].get("environments") or {})
-    return {"metadata": metadata, "algorithm": algorithm, "spec": job.get("spec") or {}, "variables": variables}
+    found = {"metadata": metadata, "algorithm": algorithm, "spec": job.get("spec") or {}, "variables": variables}
+    return found | ({"tasks": [*map(_stored_task, job["tasks"])]} if job.get("tasks") else {})
+
+
+def _stored_task(task: Mapping[str, Any]) -> dict[str, Any]:
+    algorithm = {name: value for name, value in task["algorithm"].items() if name != "environments"}
+    variables = sorted(task["algorithm"].get("environments") or {})
+    return {**task, "algorithm": algorithm, "variables": variables}

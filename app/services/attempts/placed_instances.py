@@ -24,6 +24,17 @@ def ranks_of_role(document: JobDocument, name: str) -> range:
     )
 
 
+def ranks_by_instance(document: JobDocument) -> dict[tuple[str, int], range]:
+    """(role, index) → the ranks of each instance, in their order; empty for a job without roles."""
+    found = {}
+    for role in document.tasks:
+        ranks = ranks_of_role(document, role.role)
+        each = len(ranks) // role.count
+        for index in range(role.count):
+            found[role.role, index] = ranks[index * each : (index + 1) * each]
+    return found
+
+
 def of(document: JobDocument, placement: Placement) -> list[dict[str, Any]]:
     """As ``Attempt.instances`` stores them: by role in the order of the document, and by index.
 
