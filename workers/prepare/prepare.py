@@ -89,22 +89,15 @@ def prepare(
     refuse_changed_reward(start, spec.reward_sha256)
     environment = job_environment(work.document.training_config.environment, secrets)
     tokens = kept_tokens(library, spec, sources, environment) if work.is_training else None
-    stored = tokens.restore() if tokens is not None else None
-    if stored is not None:
+    if (stored := tokens.restore() if tokens is not None else None) is not None:
         spec, tokens = replace(spec, tokens_path=str(stored)), None
     image = with_image(spec, work.document, settings, library, sandbox := sandbox_of(settings))
     packages = with_packages(image.spec, work.document, settings, library, sandbox, environment, sources.code)
-    roles = with_roles(packages.spec, RolesHere(settings, work, library, sandbox, run), sources, secrets)
+    roles = with_roles(packages, RolesHere(settings, work, library, sandbox, run), sources, secrets)
     mounted = with_mounts(roles.spec, with_secrets(work.document, secrets), sources, run, sandbox)
     write_atomically(run.spec, mounted.spec.to_document())
     named = named_files(library, work.document.training_config.framework)
-    readable = (
-        *sources.readable,
-        *filter(None, (start.path, model, stored)),
-        *named,
-        *packages.readable,
-        *roles.readable,
-    )
+    readable = (*sources.readable, *filter(None, (start.path, model, stored)), *named, *roles.readable)
     view = view_of(settings, storage, run, mounted, code=sources.code, readable=readable, image=image.root)
     groups = find_hierarchies()
     plan = LaunchPlan(

@@ -155,8 +155,7 @@ def load_work(db: Database, job_id: str, attempt: int, *, node: str | None = Non
         job = transitions.load_for_change(session, job_id)
         devices = _devices_of(session, job_id, attempt, lease.node)
         home = session.get_one(Node, lease.node)
-        share = record.device_share
-        threads = job.threads_per_rank
+        threads, share = job.threads_per_rank, record.device_share
         if threads is None or len(record.node_names) > 1:
             threads = _threads_per_rank(session, job, home, devices=len(devices), share=share)
         if lease.part == 0:

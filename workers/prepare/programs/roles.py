@@ -15,7 +15,7 @@ from config.settings import Settings
 from trainyard.protocol.role_instance import RoleInstance
 from trainyard.protocol.run_spec import RunSpec
 from workers.prepare.input_library import Library, Sources
-from workers.prepare.packages.job_packages import with_packages
+from workers.prepare.packages.job_packages import JobPackages, with_packages
 from workers.prepare.programs.program import ENVIRONMENT, device_uuids, find_program, job_environment, program
 from workers.run_dir.layout import RunDirectory
 from workers.sandbox.sandbox import Sandbox
@@ -34,21 +34,24 @@ class RolesHere:
 
 @dataclass(frozen=True, kw_only=True)
 class PreparedRoles:
-    """``spec`` has the instances of this node; ``environments`` replace the job's in the ranks of a role."""
+    """``spec`` has the instances of this node; ``environments`` replace the job's in the ranks of a role.
+
+    ``readable`` is what the ranks must see of programs and packages, the job's own among them.
+    """
 
     spec: RunSpec
     environments: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     readable: tuple[Path, ...] = ()
 
 
-def with_roles(spec: RunSpec, here: RolesHere, sources: Sources, secrets: Mapping[str, str]) -> PreparedRoles:
+def with_roles(packages: JobPackages, here: RolesHere, sources: Sources, secrets: Mapping[str, str]) -> PreparedRoles:
     """The job with the instances of its roles on this node, if it has roles. Raises AttemptFailed."""
-    mine = here.work.instances
+    mine, spec = here.work.instances, packages.spec
     if not mine:
-        return PreparedRoles(spec=spec)
+        return PreparedRoles(spec=spec, readable=packages.readable)
     instances: dict[tuple[str, int], RoleInstance] = {}
     environments: dict[str, dict[str, str]] = {}
-    readable: list[Path] = []
+    readable = [*packages.readable]
     for number, role in enumerate(here.work.document.tasks):
         placed = [each for each in mine if each.role == role.role]
         if not placed:

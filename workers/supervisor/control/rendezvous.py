@@ -62,21 +62,24 @@ def meet(
             f"node {work.node_names[0]} resumes from checkpoint {place.checkpoint_id}, which node {work.node} does not "
             "find: do all nodes have the same storage (TRAINYARD_STORAGE_URL)?",
         )
-    gang = Gang(
-        node_rank=work.part,
-        nodes=len(work.node_names),
-        local_ranks=work.ranks_per_node,
-        address=place.address,
-        port=place.port,
-        interface=interface_of(address),
-    )
-    plan = replace(prepared.plan, spec=replace(prepared.plan.spec, gang=gang))
+    plan = replace(prepared.plan, spec=replace(prepared.plan.spec, gang=_gang(work, place, address)))
     prepared = replace(prepared, plan=plan)
     if work.instances:
         places = _wait_for(lambda: role_rendezvous.places(db, work), is_over)
         return with_places(prepared, places) if places is not None else None
     write_atomically(plan.spec_path, plan.spec.to_document())
     return prepared
+
+
+def _gang(work: Work, place: RendezvousAddress, own_address: str) -> Gang:
+    return Gang(
+        node_rank=work.part,
+        nodes=len(work.node_names),
+        local_ranks=work.ranks_per_node,
+        address=place.address,
+        port=place.port,
+        interface=interface_of(own_address),
+    )
 
 
 def _choose(
