@@ -134,6 +134,13 @@ class Candidate(TypedDict):
     reason: str
 
 
+class PlannedInstance(TypedDict):
+    role: str
+    index: int
+    node: str
+    devices: list[int]
+
+
 class Plan(TypedDict):
     project: str
     queue: str
@@ -141,6 +148,7 @@ class Plan(TypedDict):
     queue_position: int
     estimated_wait_seconds: float | None
     candidate_nodes: list[Candidate]
+    instances: list[PlannedInstance]  # of a job with roles, if they would all start now
     device_type: str | None
     gpu_type: str
     devices: int
@@ -201,11 +209,25 @@ class Metrics(TypedDict):
     checkpoints: list[Checkpoint]
 
 
+class Instance(TypedDict):
+    """An instance of a role in an attempt; ``exit_code`` once it has ended."""
+
+    role: str
+    index: int
+    node: str
+    part: int
+    devices: list[int]
+    first_rank: int
+    ranks: int
+    exit_code: NotRequired[int | None]
+
+
 class Attempt(TypedDict):
     number: int
     node_names: list[str]
     device_indices: list[list[int]]
     device_share: float
+    instances: list[Instance] | None  # of a job with roles
     started_at: str | None
     trained_at: str | None
     ended_at: str | None

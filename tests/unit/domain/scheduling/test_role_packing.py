@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import product
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,7 +17,7 @@ def _types(*names: str) -> tuple[GpuType, ...]:
     return tuple(map(GpuType, names))
 
 
-def node(name: str, *kinds: str, free: Sequence[int] | None = None, cores: int = 64, **more: object) -> NodeCapacity:
+def node(name: str, *kinds: str, free: Sequence[int] | None = None, cores: int = 64, **more: Any) -> NodeCapacity:
     devices = tuple(Device(index=index, type=kind, memory_mb=80_000) for index, kind in enumerate(kinds))
     open_ones = frozenset(range(len(kinds)) if free is None else free)
     return NodeCapacity(
@@ -24,7 +25,7 @@ def node(name: str, *kinds: str, free: Sequence[int] | None = None, cores: int =
     )
 
 
-def role(name: str, count: int, devices: int, kind: str = "cuda", **more: object) -> RoleRequest:
+def role(name: str, count: int, devices: int, kind: str = "cuda", **more: Any) -> RoleRequest:
     return RoleRequest(role=name, count=count, each=Request(device_count=devices, device_kind=kind, **more))
 
 
