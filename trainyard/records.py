@@ -8,7 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NotRequired, TypedDict
 
-from trainyard._batch_records import BATCH_TERMINAL as BATCH_TERMINAL  # noqa: PLC0414 – part of what this offers
+from trainyard._attempt_records import Attempt as Attempt  # noqa: PLC0414 – part of what this offers
+from trainyard._attempt_records import Instance as Instance  # noqa: PLC0414 – the same
+from trainyard._attempt_records import PlannedInstance as PlannedInstance  # noqa: PLC0414 – the same
+from trainyard._batch_records import BATCH_TERMINAL as BATCH_TERMINAL  # noqa: PLC0414 – the same
 from trainyard._batch_records import RequestBatch as RequestBatch  # noqa: PLC0414 – the same
 from trainyard._cluster_records import DrainedNode as DrainedNode  # noqa: PLC0414 – the same
 from trainyard._cluster_records import GpuHours as GpuHours  # noqa: PLC0414 – the same
@@ -134,13 +137,6 @@ class Candidate(TypedDict):
     reason: str
 
 
-class PlannedInstance(TypedDict):
-    role: str
-    index: int
-    node: str
-    devices: list[int]
-
-
 class Plan(TypedDict):
     project: str
     queue: str
@@ -207,43 +203,6 @@ class Metrics(TypedDict):
     latest: dict[str, Metric]
     series: dict[str, list[list[Any]]]
     checkpoints: list[Checkpoint]
-
-
-class Instance(TypedDict):
-    """An instance of a role in an attempt; ``exit_code`` once it has ended."""
-
-    role: str
-    index: int
-    node: str
-    part: int
-    devices: list[int]
-    first_rank: int
-    ranks: int
-    exit_code: NotRequired[int | None]
-
-
-class Attempt(TypedDict):
-    number: int
-    node_names: list[str]
-    device_indices: list[list[int]]
-    device_share: float
-    instances: list[Instance] | None  # of a job with roles
-    started_at: str | None
-    trained_at: str | None
-    ended_at: str | None
-    start_type: str
-    end_reason: str | None
-    end_related_task: str | None
-    end_recover: str | None
-    start_step: int
-    end_step: int | None
-    exit_code: int | None
-    cause: str | None
-    policy: str | None
-    recover_before_downgrade: str | None
-    lost_steps: int | None
-    detect_seconds: float | None
-    recover_seconds: float | None
 
 
 class Artifact(TypedDict):

@@ -285,46 +285,6 @@ def test_hang_is_not_retried_where_the_annotation_says_so(annotation, asked):
             "algorithm.outputs",
         ),
         ({**ALGORITHM, "parameters": [{"name": "a"}, {"name": "a"}]}, {}, "algorithm.parameters"),
-        (ALGORITHM, {"tasks": [{"role": "a"}], "spec": {"resource": {"node_count": 2}}}, "spec.resource.node_count"),
-        ({"id": "sft"}, {"tasks": [{"role": "a"}]}, "algorithm.id"),
-        (ALGORITHM, {"tasks": [{"role": "a", "task_resource": {"flavor_id": "x"}}]}, "tasks.0.task_resource.flavor_id"),
-        ({}, {"tasks": [{"role": "a", "algorithm": {"code_dir": "obs://b/a/"}}]}, "tasks.0.algorithm.boot_file"),
-        (
-            {},
-            {"tasks": [{"role": "a", "algorithm": {"code_dir": "obs://b/a/", "local_code_dir": "/x"}}]},
-            "tasks.0.algorithm.local_code_dir",
-        ),
-        (
-            {},
-            {
-                "tasks": [
-                    {"role": n, "algorithm": {"code_dir": f"obs://{n}/a/", "boot_file": "x"}} for n in ("aa", "bb")
-                ]
-            },
-            "tasks.algorithm.code_dir",
-        ),
-        (
-            ALGORITHM,
-            {"tasks": [{"role": n, "algorithm": {"engine": {"image_url": f"a/{n}:1"}}} for n in ("aa", "bb")]},
-            "tasks.algorithm.engine.image_url",
-        ),
-        (
-            ALGORITHM,
-            {
-                "tasks": [
-                    {
-                        "role": n,
-                        "algorithm": {
-                            "inputs": [
-                                {"name": n, "local_dir": "/home/x", "remote": {"obs": {"obs_url": f"/data/{n}/"}}}
-                            ]
-                        },
-                    }
-                    for n in ("aa", "bb")
-                ]
-            },
-            "tasks.algorithm",
-        ),
         (ALGORITHM, {"spec": {"resource": {"flavor_id": "modelarts.vm.pnt1.large.eco"}}}, "spec.resource.flavor_id"),
         (
             ALGORITHM,

@@ -2,10 +2,13 @@
 
 from typing import Any
 
+import pytest
+
 from app.compat.modelarts.from_native import job_of
+from app.domain.errors import BadSpec
 from app.http.request_body import validated
 from app.schemas.jobs import SubmitJobSchema
-from tests.unit.compat.test_modelarts import CLUSTER, details_of, named, translated
+from tests.unit.compat.test_modelarts import ALGORITHM, CLUSTER, details_of, named, translated
 
 TEMPLATE = {"annotations": {"job_template": "Template RL"}}
 DATA = {"name": "data", "local_dir": "/home/ma-user/inputs/data", "remote": {"obs": {"obs_url": "/bucket/data/"}}}
@@ -125,3 +128,56 @@ def test_tasks_are_returned_as_they_were_sent() -> None:
     assert (rollout["task_resource"]["node_count"], rollout["task_resource"]["pool_id"]) == (2, "pool-1")
     assert job["status"]["tasks"] == ["trainer-0", "rollout-0", "rollout-1"]
     assert job["metadata"]["annotations"] == TEMPLATE["annotations"]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "more", "field"),
+    [
+        (ALGORITHM, {"tasks": [{"role": "a"}], "spec": {"resource": {"node_count": 2}}}, "spec.resource.node_count"),
+        ({"id": "sft"}, {"tasks": [{"role": "a"}]}, "algorithm.id"),
+        (ALGORITHM, {"tasks": [{"role": "a", "task_resource": {"flavor_id": "x"}}]}, "tasks.0.task_resource.flavor_id"),
+        ({}, {"tasks": [{"role": "a", "algorithm": {"code_dir": "obs://b/a/"}}]}, "tasks.0.algorithm.boot_file"),
+        (
+            {},
+            {"tasks": [{"role": "a", "algorithm": {"code_dir": "obs://b/a/", "local_code_dir": "/x"}}]},
+            "tasks.0.algorithm.local_code_dir",
+        ),
+        (
+            {},
+            {
+                "tasks": [
+                    {"role": n, "algorithm": {"code_dir": f"obs://{n}/a/", "boot_file": "x"}} for n in ("aa", "bb")
+                ]
+            },
+            "tasks.algorithm.code_dir",
+        ),
+        (
+            ALGORITHM,
+            {"tasks": [{"role": n, "algorithm": {"engine": {"image_url": f"a/{n}:1"}}} for n in ("aa", "bb")]},
+            "tasks.algorithm.engine.image_url",
+        ),
+        (
+            ALGORITHM,
+            {
+                "tasks": [
+                    {
+                        "role": n,
+                        "algorithm": {
+                            "inputs": [
+                                {"name": n, "local_dir": "/home/x", "remote": {"obs": {"obs_url": f"/data/{n}/"}}}
+                            ]
+                        },
+                    }
+                    for n in ("aa", "bb")
+                ]
+            },
+            "tasks.algorithm",
+        ),
+    ],
+)
+def test_what_tasks_can_not_have_is_refused_by_its_name(
+    algorithm: dict[str, Any], more: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(BadSpec) as refused:
+        translated(algorithm, **more)
+    assert refused.value.field == field
