@@ -7,7 +7,7 @@ import re
 import select
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -128,7 +128,16 @@ def supervisors_of(job_id: str, attempt: int) -> list[int]:
 
 def descendants(root_pid: int) -> list[int]:
     """All live processes below ``root_pid``."""
+    return _below(root_pid, _children())
+
+
+def trees_of(root_pids: Iterable[int]) -> dict[int, list[int]]:
+    """By root: itself and all live processes below it."""
     children = _children()
+    return {root: [root, *_below(root, children)] for root in root_pids}
+
+
+def _below(root_pid: int, children: Mapping[int, Iterable[int]]) -> list[int]:
     found: list[int] = []
     waiting = list(children.get(root_pid, ()))
     while waiting:

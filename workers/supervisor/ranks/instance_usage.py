@@ -1,15 +1,18 @@
 """What each instance of a role on this node has used: processor time, and the most memory, of all its processes."""
 
+import contextlib
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+
+import psutil
 
 from app.host import processes
-from workers.supervisor.ranks.usage import MEBIBYTE, consumption
+from workers.supervisor.ranks.usage import MEBIBYTE, consumption_of
 
 log = logging.getLogger(__name__)
 
-FIRST_SECONDS, SAMPLE_SECONDS = 0.5, 2.0
+FIRST_SECONDS, SAMPLE_SECONDS = 0.5, 5.0
 Key = tuple[str, int]  # role, index
 
 
@@ -42,8 +45,10 @@ class InstanceUsage:
     def sample(self, root_pid: int) -> None:
         """Look once."""
         memory: dict[Key, int] = {}
-        for rank, pid in processes.ranks_below(root_pid).items():
-            key, used = self._instances.get(rank), consumption(pid)
+        ranks = processes.ranks_below(root_pid)
+        trees = processes.trees_of(ranks.values())
+        for rank, pid in ranks.items():
+            key, used = self._instances.get(rank), consumption_of(_found(trees[pid]))
             if key is None or used is None:
                 continue
             memory[key] = memory.get(key, 0) + used.memory_bytes
@@ -60,3 +65,9 @@ class InstanceUsage:
                 wait = SAMPLE_SECONDS
         except Exception:
             log.exception("the use of the instances is not observed any more")
+
+
+def _found(pids: Iterable[int]) -> Iterator[psutil.Process]:
+    for pid in pids:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            yield psutil.Process(pid)
