@@ -28,7 +28,19 @@ from app.schemas.spec.training_config import (
     missing_unless_custom,
     required_unless_custom,
 )
-from app.schemas.strict_fields import NAME, AsStored, Flag, Matching, Moment, Section, Text, TextMap, Whole, says
+from app.schemas.strict_fields import (
+    NAME,
+    SOMETIMES,
+    AsStored,
+    Flag,
+    Matching,
+    Moment,
+    Section,
+    Text,
+    TextMap,
+    Whole,
+    says,
+)
 from app.services.jobs.details import JobDetails
 
 LABEL_KEY = re.compile(r"[A-Za-z0-9._/-]{1,63}")
@@ -246,7 +258,12 @@ class JobSchema(Schema):
     # Jobs of earlier versions are stored without it.
     tracking = tracker_list(attribute="stored.tracking", dump_default=list)
     tasks = AsStored(
-        {"type": "array", "items": {"type": "object"}, "description": "The roles of a job that has some, as submitted"},
+        {
+            "type": "array",
+            "items": {"type": "object"},
+            "description": "The roles of a job that has some",
+            SOMETIMES: True,
+        },
         attribute="stored.tasks",
     )
     project = fields.String(attribute="job.project")
