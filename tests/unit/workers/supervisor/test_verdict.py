@@ -382,29 +382,3 @@ def test_an_end_begins_with_the_first_sign_of_it():
         seen.ends(at)
 
     assert seen.ends_since == 100.0
-
-
-NAMES = {0: "trainer 0", 1: "rollout 0"}
-
-
-def test_a_failed_instance_of_a_role_is_named() -> None:
-    seen = Observations(custom=True, exits=[gone(rank=1, exit_code=9)], exit_code=9, instances=NAMES)
-
-    assert judge(seen).message == "rank 1 (rollout 0) ended with exit code 9"
-
-
-def test_what_a_rank_of_a_role_says_is_kept_and_names_its_instance() -> None:
-    seen = Observations(custom=True, reported=[said("SCRIPT_ERROR")], exit_code=1, instances=NAMES)
-
-    assert judge(seen).message == "row 3 is odd; rank 1 (rollout 0) reported it"
-
-
-def test_an_instance_that_was_started_again_explains_nothing() -> None:
-    seen = Observations(custom=True, reported=[said("SCRIPT_ERROR"), said(rank=0, message="later")], instances=NAMES)
-    seen.ends(1.0)
-
-    seen.forget_failures([1])
-    assert [each.rank for each in seen.reported] == [0]
-    assert seen.ends_since == 1.0
-    seen.forget_failures([0])
-    assert seen.ends_since is None
