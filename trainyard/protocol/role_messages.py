@@ -53,7 +53,7 @@ _REPORTS: Mapping[str, type[RoleReport]] = {
 }
 
 ROLES_STARTED = "roles_started"  # with `roles`
-RELEASE = "release"  # with `grace_seconds`
+RELEASE = "release_roles"  # with `grace_seconds`
 
 
 def to_message(report: RoleReport) -> Message:

@@ -182,7 +182,7 @@ def test_a_sidecar_that_fails_before_ends_the_job(start: Start) -> None:
     assert run.finish() == 3
 
 
-@pytest.mark.parametrize("ends", ["release", "stop"])
+@pytest.mark.parametrize("ends", [RELEASE, "stop"])
 def test_the_first_node_stays_until_the_work_of_all_has_ended(start: Start, ends: str) -> None:
     gang = Gang(node_rank=0, nodes=2, local_ranks=1, address="127.0.0.1", port=29500, interface="")
     run = start(instance("work", SAYS.format("done")), gang=gang)
@@ -191,7 +191,7 @@ def test_the_first_node_stays_until_the_work_of_all_has_ended(start: Start, ends
 
     run.launched.send({"type": ends, "grace_seconds": 1.0})
 
-    assert run.finish() == (0 if ends == "release" else 143)
+    assert run.finish() == (0 if ends == RELEASE else 143)
 
 
 def test_a_program_that_does_not_exist_ends_all(start: Start) -> None:
