@@ -22,6 +22,7 @@ from app.schemas.spec.output_config import CheckpointConfigSchema, OutputConfigS
 from app.schemas.spec.packages import PackagesSchema
 from app.schemas.spec.resource_config import ResourceConfigSchema
 from app.schemas.spec.scheduling_config import SchedulingConfigSchema
+from app.schemas.spec.tasks import RoleResourcesSchema, RoleSchema, RoleTrainingSchema
 from app.schemas.spec.tracking import TrackerSchema
 from app.schemas.spec.training_config import (
     BaseModelSchema,
@@ -86,6 +87,9 @@ SECTIONS: dict[str, type[Schema]] = {
     "on_divergence": OnDivergenceSchema,
     "halt_at": HaltAtSchema,
     "packages": PackagesSchema,
+    "tasks": RoleSchema,
+    "resource_config of a role": RoleResourcesSchema,
+    "training_config of a role": RoleTrainingSchema,
     "data_config": DataConfigSchema,
     "sources": SourceSchema,
     "filters": FilterSchema,

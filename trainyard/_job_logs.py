@@ -16,11 +16,11 @@ class JobLogs:
 
     _calls: Calls
 
-    def logs(self, job_id: str, *, tail: int = 200, rank: int | None = None) -> records.LogLines:
-        query = query_of(tail=tail, follow="false", rank=rank)
+    def logs(self, job_id: str, *, tail: int = 200, rank: int | None = None, role: str = "") -> records.LogLines:
+        query = query_of(tail=tail, follow="false", rank=rank, role=role)
         return cast("records.LogLines", self._calls.record("GET", _path(job_id), query=query)["lines"])
 
-    def search_logs(
+    def search_logs(  # noqa: PLR0913  what a search may ask for
         self,
         job_id: str,
         *,
@@ -29,13 +29,15 @@ class JobLogs:
         since: str = "",
         until: str = "",
         rank: int | None = None,
+        role: str = "",
         attempt: int | None = None,
     ) -> Iterator[records.LogLine]:
         """All lines that match, oldest first; the server searches, for each part of the log anew.
 
         ``text`` matches in any case, ``pattern`` is of RE2's syntax, times are as 2026-05-17T09:30:00Z.
         """
-        wanted = {"q": text, "pattern": pattern, "from": since, "to": until, "rank": rank, "attempt": attempt}
+        wanted = {"q": text, "pattern": pattern, "from": since, "to": until, "rank": rank, "role": role}
+        wanted["attempt"] = attempt
         after: str | None = _START
         while after is not None:
             found = self._calls.record("GET", _path(job_id), query=[*query_of(**wanted), ("after", after)])
@@ -43,9 +45,9 @@ class JobLogs:
             after = found["next"]
 
     def follow_logs(
-        self, job_id: str, *, tail: int | None = None, rank: int | None = None, last_id: str = ""
+        self, job_id: str, *, tail: int | None = None, rank: int | None = None, role: str = "", last_id: str = ""
     ) -> Iterator[StreamEvent]:
-        query = query_of(follow="true", tail=tail, rank=rank)
+        query = query_of(follow="true", tail=tail, rank=rank, role=role)
         return self._calls.stream(_path(job_id), query, last_id=last_id)
 
 

@@ -31,12 +31,14 @@ def start(defaults: Mapping[str, Any], *, can_checkpoint: bool) -> Run:
     local_spec = RunSpec(run_dir=Path(LOCAL_RUN_DIR).absolute(), framework="CUSTOM", training_type="")
     spec = RunSpec.read(os.environ["TRAINYARD_SPEC"]) if channel else local_spec
     rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    if spec.instances:  # these two are of the role; reports are of rank 0 of all
+        rank, world_size = int(os.environ["TRAINYARD_RANK"]), spec.world_size
     identity = Identity.of(spec, rank=rank, world_size=world_size)
     agreement = None
     if channel:
         session: Session = SupervisedSession(channel, identity, can_checkpoint=can_checkpoint)
         session.phase("TRAINING")
-        agreement = _agreement(session)
+        agreement = _agreement(session) if spec.agree_on_stops else None
     else:
         session = local = LocalSession(identity)
         if newest := local.newest_checkpoint():

@@ -8,7 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NotRequired, TypedDict
 
-from trainyard._batch_records import BATCH_TERMINAL as BATCH_TERMINAL  # noqa: PLC0414 – part of what this offers
+from trainyard._attempt_records import Attempt as Attempt  # noqa: PLC0414 – part of what this offers
+from trainyard._attempt_records import Instance as Instance  # noqa: PLC0414 – the same
+from trainyard._attempt_records import PlannedInstance as PlannedInstance  # noqa: PLC0414 – the same
+from trainyard._batch_records import BATCH_TERMINAL as BATCH_TERMINAL  # noqa: PLC0414 – the same
 from trainyard._batch_records import RequestBatch as RequestBatch  # noqa: PLC0414 – the same
 from trainyard._cluster_records import DrainedNode as DrainedNode  # noqa: PLC0414 – the same
 from trainyard._cluster_records import GpuHours as GpuHours  # noqa: PLC0414 – the same
@@ -143,6 +146,7 @@ class Plan(TypedDict):
     queue_position: int
     estimated_wait_seconds: float | None
     candidate_nodes: list[Candidate]
+    instances: list[PlannedInstance]  # of a job with roles, if they would all start now
     device_type: str | None
     gpu_type: str
     devices: int
@@ -201,29 +205,6 @@ class Metrics(TypedDict):
     latest: dict[str, Metric]
     series: dict[str, list[list[Any]]]
     checkpoints: list[Checkpoint]
-
-
-class Attempt(TypedDict):
-    number: int
-    node_names: list[str]
-    device_indices: list[list[int]]
-    device_share: float
-    started_at: str | None
-    trained_at: str | None
-    ended_at: str | None
-    start_type: str
-    end_reason: str | None
-    end_related_task: str | None
-    end_recover: str | None
-    start_step: int
-    end_step: int | None
-    exit_code: int | None
-    cause: str | None
-    policy: str | None
-    recover_before_downgrade: str | None
-    lost_steps: int | None
-    detect_seconds: float | None
-    recover_seconds: float | None
 
 
 class Artifact(TypedDict):

@@ -14,6 +14,7 @@ from app.schemas.logs import (
     CURSOR,
     FoundLogLinesSchema,
     LogQuerySchema,
+    asked_ranks,
     cursor_of,
     found_on_the_wire,
     frames_on_the_wire,
@@ -25,7 +26,7 @@ from app.security.permissions import Permission
 from app.services.jobs import lookup
 from app.services.requests.control_plane import ControlPlane
 from app.services.telemetry.log_search import MAX_FOUND, search
-from app.storage.logs import START, Cursor, LogLines, LogReader
+from app.storage.logs import START, Cursor, LogLines, LogReader, Ranks
 
 blueprint = Blueprint("logs", __name__)
 DEFAULT_TAIL = 200
@@ -44,10 +45,11 @@ _BATCH, _ENOUGH = 10_000, 1 << 20
 def read_logs(job_id: str, query: dict[str, Any]) -> dict[str, Any] | Response:
     here = plane()
     with here.db.read() as session:
-        live = lookup.find(session, caller(), job_id).state not in TERMINAL
+        job = lookup.find(session, caller(), job_id)
+        live, rank = job.state not in TERMINAL, asked_ranks(job.document, query)
     if is_search(query):
-        return _found(here, job_id, query, live=live)
-    reader, rank = LogReader(here.storage, job_id), query.get("rank")
+        return _found(here, job_id, query, rank, live=live)
+    reader = LogReader(here.storage, job_id)
     if not wants_events(by_default=True):
         lines = reader.tail(query.get("tail", DEFAULT_TAIL), rank=rank, live=live)
         return {"lines": [line_on_the_wire(line) for line in lines]}
@@ -61,18 +63,16 @@ def read_logs(job_id: str, query: dict[str, Any]) -> dict[str, Any] | Response:
     return stream(_feed(here, job_id, before, after, rank, follow=query["follow"]))
 
 
-def _found(here: ControlPlane, job_id: str, query: dict[str, Any], *, live: bool) -> dict[str, Any]:
+def _found(here: ControlPlane, job_id: str, query: dict[str, Any], rank: Ranks, *, live: bool) -> dict[str, Any]:
     if "tail" in query:
         raise InvalidRequest(
             "a search reads from the beginning; omit tail, or the parameters of the search", field="tail"
         )
     after, limit = cursor_of(query), query.get("limit", MAX_FOUND)
-    return found_on_the_wire(search(here.storage, job_id, wanted_lines(query), after, limit=limit, live=live))
+    return found_on_the_wire(search(here.storage, job_id, wanted_lines(query, rank), after, limit=limit, live=live))
 
 
-def _feed(
-    here: ControlPlane, job_id: str, before: list[LogLines], after: Cursor, rank: int | None, *, follow: bool
-) -> Feed:
+def _feed(here: ControlPlane, job_id: str, before: list[LogLines], after: Cursor, rank: Ranks, *, follow: bool) -> Feed:
     yield from map(frames_on_the_wire, before)
     reader = LogReader(here.storage, job_id)
     while True:

@@ -7,7 +7,7 @@ import re
 import select
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -23,7 +23,7 @@ DEAD = ("Z", "X")
 ATTEMPT_GROUPS = "trainyard"
 _ATTEMPT_GROUP = re.compile(rb"/%b/(job-[^/.\n]+\.\d+\.[^/\n]+)" % ATTEMPT_GROUPS.encode())
 NODELESS = "node"  # in place of the name, in the group of an attempt that names no node
-_OF_PEOPLE = b"TRAINYARD_SESSION="  # in the environment of commands that people run in a sandbox
+OF_PEOPLE = b"TRAINYARD_SESSION="  # in the environment of commands that people run in a sandbox
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def state_of(pid: int) -> str:
 def ranks_below(root_pid: int) -> dict[int, int]:
     """Rank → pid of the ranks below the agent: processes with a RANK whose parent has none.
 
-    Processes that ranks have started are not read: they may be many, and slow to read (see ``_environment``). What
+    Processes that ranks have started are not read: they may be many, and slow to read (see ``environment_of``). What
     people run in the sandbox has a rank's environment, too.
     """
     children = _children()
@@ -96,8 +96,8 @@ def ranks_below(root_pid: int) -> dict[int, int]:
     waiting = list(children.get(root_pid, ()))
     while waiting:
         pid = waiting.pop()
-        environment = _environment(pid)
-        if any(variable.startswith(_OF_PEOPLE) for variable in environment):
+        environment = environment_of(pid)
+        if any(variable.startswith(OF_PEOPLE) for variable in environment):
             continue
         rank = _rank_of(environment)
         if rank is None:
@@ -133,7 +133,16 @@ def supervisors_of(job_id: str, attempt: int) -> list[int]:
 
 def descendants(root_pid: int) -> list[int]:
     """All live processes below ``root_pid``."""
+    return _below(root_pid, _children())
+
+
+def trees_of(root_pids: Iterable[int]) -> dict[int, list[int]]:
+    """By root: itself and all live processes below it."""
     children = _children()
+    return {root: [root, *_below(root, children)] for root in root_pids}
+
+
+def _below(root_pid: int, children: Mapping[int, Iterable[int]]) -> list[int]:
     found: list[int] = []
     waiting = list(children.get(root_pid, ()))
     while waiting:
@@ -300,21 +309,22 @@ def _attempt_group(pid: int) -> str:
 
 
 def _environment_has(pid: int, marks: tuple[bytes, ...], node: str) -> bool:
-    environment = _environment(pid)
+    environment = environment_of(pid)
     named = [variable for variable in environment if variable.startswith(b"TRAINYARD_NODE=")] if node else []
     return all(mark in environment for mark in marks) and named in ([], [f"TRAINYARD_NODE={node}".encode()])
 
 
 def _rank_of(environment: list[bytes]) -> int | None:
-    for variable in environment:
-        name, _, value = variable.partition(b"=")
-        if name == b"RANK" and value.isdigit():
-            return int(value)
-    return None
+    """Among all of its attempt: RANK is the number among those of its role, where it has one."""
+    found = dict(variable.partition(b"=")[::2] for variable in environment)
+    value = found.get(b"TRAINYARD_RANK", found.get(b"RANK", b""))
+    return int(value) if value.isdigit() else None
 
 
-def _environment(pid: int) -> list[bytes]:
-    """Readers of this file and of cmdline wait while the process forks.
+def environment_of(pid: int) -> list[bytes]:
+    """The variables that it was started with; none of one that has ended, or that we may not read.
+
+    Readers of this file and of cmdline wait while the process forks.
 
     A process of a fork bomb may fork for many seconds: do not read it of another attempt's processes.
     """

@@ -26,6 +26,8 @@ class Attempt(Base):
     device_indices: Mapped[list[Any]]  # one list of indices per node
     device_type: Mapped[str] = mapped_column(String(64))
     device_share: Mapped[int] = mapped_column(default=WHOLE, server_default=text("100"))  # percent of each device
+    # Of a job with roles, in the order of their ranks: role, index, node, part, devices, first_rank, ranks
+    instances: Mapped[list[Any] | None] = mapped_column(JsonOrNull)
     # For attempts on several nodes: the rendezvous, and the reason for ending while some parts still run.
     rendezvous: Mapped[dict[str, Any] | None] = mapped_column(JsonOrNull)
     ending: Mapped[dict[str, Any] | None] = mapped_column(JsonOrNull)

@@ -5,6 +5,23 @@ from marshmallow import Schema, fields
 from app.domain.units import WHOLE
 from app.schemas.strict_fields import AsStored, Moment, says
 
+_INTEGER = {"type": "integer"}
+_INSTANCE = {
+    "type": "object",
+    "properties": {
+        "role": {"type": "string"},
+        "index": _INTEGER,
+        "node": {"type": "string"},
+        "part": _INTEGER | {"description": "The gang part that it belongs to, from 0"},
+        "devices": {"type": "array", "items": _INTEGER},
+        "first_rank": _INTEGER | {"description": "Number of its first rank among those of the job, as in logs"},
+        "ranks": _INTEGER,
+        "exit_code": {"type": ["integer", "null"], "description": "Missing until it has ended"},
+        "cpu_seconds": {"type": "number", "description": "Processor time that it has used, once it has ended"},
+        "peak_memory_mb": {"type": "number", "description": "The most memory that it was seen to have at once, in MiB"},
+    },
+}
+
 
 class AttemptSchema(Schema):
     number = fields.Integer()
@@ -13,6 +30,9 @@ class AttemptSchema(Schema):
     device_share = fields.Function(
         lambda attempt: attempt.device_share / WHOLE,
         metadata={"type": "number", "description": "Fraction of each device, 0 to 1"},
+    )
+    instances = AsStored(
+        {"type": ["array", "null"], "items": _INSTANCE, "description": "The instances of a job with roles, by rank"}
     )
     started_at = Moment(allow_none=True)
     trained_at = Moment(allow_none=True, **says("When the ranks were ready for the first step"))

@@ -18,6 +18,7 @@ from app.schemas.spec.interactive_config import InteractiveConfigSchema
 from app.schemas.spec.output_config import OutputConfigSchema
 from app.schemas.spec.resource_config import NewResourceConfigSchema, ResourceConfigSchema
 from app.schemas.spec.scheduling_config import SchedulingConfigSchema
+from app.schemas.spec.tasks import role_list
 from app.schemas.spec.tracking import tracker_list
 from app.schemas.spec.training_config import (
     FRAMEWORKS,
@@ -28,7 +29,19 @@ from app.schemas.spec.training_config import (
     missing_unless_custom,
     required_unless_custom,
 )
-from app.schemas.strict_fields import NAME, AsStored, Flag, Matching, Moment, Section, Text, TextMap, Whole, says
+from app.schemas.strict_fields import (
+    NAME,
+    SOMETIMES,
+    AsStored,
+    Flag,
+    Matching,
+    Moment,
+    Section,
+    Text,
+    TextMap,
+    Whole,
+    says,
+)
 from app.services.jobs.details import JobDetails
 
 LABEL_KEY = re.compile(r"[A-Za-z0-9._/-]{1,63}")
@@ -80,6 +93,7 @@ class SubmitJobSchema(JobPartSchema):
     interactive_config = Section(
         InteractiveConfigSchema, **says("Ports, readiness, a notebook, and what a failure leaves")
     )
+    tasks = role_list()
 
     @pre_load
     def _trains(self, values: object, **_: Any) -> object:
@@ -119,6 +133,13 @@ class CandidateSchema(Schema):
     reason = fields.String(**says("Why the job does not fit now; empty if it does"))
 
 
+class PlannedInstanceSchema(Schema):
+    role = fields.String()
+    index = fields.Integer()
+    node = fields.String()
+    devices = AsStored({"type": "array", "items": {"type": "integer"}})
+
+
 class PlanSchema(Schema):
     project = fields.String(attribute="checked.project")
     queue = fields.String(attribute="checked.spec.document.scheduling_config.queue")
@@ -126,6 +147,10 @@ class PlanSchema(Schema):
     queue_position = fields.Integer(**says("Queue position if submitted now, from 1"))
     estimated_wait_seconds = fields.Float(attribute="checked.wait_seconds", allow_none=True)
     candidate_nodes = fields.List(fields.Nested(CandidateSchema), **says("Nodes that could run the job, free or not"))
+    instances = fields.List(
+        fields.Nested(PlannedInstanceSchema),
+        **says("Where the instances of a job with roles would start now; empty if they would wait, or there are none"),
+    )
     device_type = fields.String(attribute="checked.request.device_kind", **says("cuda or cpu; auto is resolved"))
     gpu_type = fields.String(
         attribute="checked.request.gpu_type", **says("As reported by nodes, alternatives joined by `or`; empty: any")
@@ -243,6 +268,15 @@ class JobSchema(Schema):
     # Jobs of earlier versions are stored without it.
     tracking = tracker_list(attribute="stored.tracking", dump_default=list)
     interactive_config = Section(InteractiveConfigSchema, attribute="stored.interactive_config", dump_default=dict)
+    tasks = AsStored(
+        {
+            "type": "array",
+            "items": {"type": "object"},
+            "description": "The roles of a job that has some",
+            SOMETIMES: True,
+        },
+        attribute="stored.tasks",
+    )
     project = fields.String(attribute="job.project")
     created_by = fields.String(attribute="job.created_by", **says("The id of the key that submitted it"))
     created_by_name = fields.String(

@@ -7,11 +7,15 @@ from typing import Any
 
 from marshmallow import Schema, fields, validate
 
+from app.domain.errors import InvalidRequest
+from app.domain.spec.model import JobDocument
 from app.patterns.log_patterns import MAX_PATTERN
 from app.schemas.queries import QueryFlag, QueryMoment, QueryWhole
+from app.schemas.spec.tasks import ROLE, ROLE_RULE
 from app.schemas.strict_fields import SOMETIMES, Matching, says
+from app.services.attempts.placed_instances import ranks_of_role
 from app.services.telemetry.log_search import MAX_FOUND, FoundLines, WantedLines
-from app.storage.logs import START, Cursor, LogLine, LogLines
+from app.storage.logs import START, Cursor, LogLine, LogLines, Ranks
 
 MAX_LINES = 10_000
 MAX_TEXT = 500
@@ -25,6 +29,7 @@ class LogQuerySchema(Schema):
     tail = QueryWhole(0, MAX_LINES)
     follow = QueryFlag(load_default=True)
     rank = QueryWhole(0, 65536)
+    role = Matching(ROLE, ROLE_RULE, **says("Only lines of this role, of a job that has roles"))
     q = fields.String(validate=validate.Length(1, MAX_TEXT), **says("search: a text in the line, in any case"))
     pattern = fields.String(
         validate=validate.Length(1, MAX_PATTERN), **says("search: a regular expression in RE2's syntax")
@@ -69,13 +74,23 @@ def is_search(query: Mapping[str, Any]) -> bool:
     return any(name in query for name in _SEARCH)
 
 
-def wanted_lines(query: Mapping[str, Any]) -> WantedLines:
+def asked_ranks(document: JobDocument, query: Mapping[str, Any]) -> Ranks:
+    """The ranks whose lines are asked for. Raises InvalidRequest for a role that the job does not have."""
+    if "role" not in query:
+        rank: int | None = query.get("rank")
+        return rank
+    if "rank" in query:
+        raise InvalidRequest("a rank has one role; omit rank or role", field="role")
+    return ranks_of_role(document, query["role"])
+
+
+def wanted_lines(query: Mapping[str, Any], rank: Ranks) -> WantedLines:
     return WantedLines(
         text=query.get("q", ""),
         pattern=query.get("pattern", ""),
         since=query.get("since"),
         until=query.get("until"),
-        rank=query.get("rank"),
+        rank=rank,
         attempt=query.get("attempt"),
     )
 

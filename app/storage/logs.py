@@ -26,6 +26,9 @@ Cursor = tuple[int, ...]
 START: Cursor = (0, 0)
 
 
+Ranks = int | range | None  # of which lines are read: those of one rank, of several, or of all
+
+
 @dataclass(frozen=True, order=True)
 class LogLine:
     attempt: int
@@ -113,9 +116,7 @@ class LogReader:
         self._job_id = job_id
         self._places: dict[tuple[int, int], _Place] = {}  # by attempt and rank
 
-    def read(
-        self, after: Cursor = START, *, rank: int | None = None, limit: int = 1000, live: bool = True
-    ) -> list[LogLine]:
+    def read(self, after: Cursor = START, *, rank: Ranks = None, limit: int = 1000, live: bool = True) -> list[LogLine]:
         """The lines of ``read_blocks``, one by one."""
         return [line for lines in self.read_blocks(after, rank=rank, limit=limit, live=live) for line in lines]
 
@@ -123,7 +124,7 @@ class LogReader:
         self,
         after: Cursor = START,
         *,
-        rank: int | None = None,
+        rank: Ranks = None,
         limit: int = 1000,
         enough: float = math.inf,
         live: bool = True,
@@ -143,7 +144,7 @@ class LogReader:
         return found
 
     def blocks(
-        self, after: Cursor = START, *, rank: int | None = None, attempt: int | None = None, live: bool = True
+        self, after: Cursor = START, *, rank: Ranks = None, attempt: int | None = None, live: bool = True
     ) -> Iterator[LogLines]:
         """All lines after the cursor as they are read, of one attempt or of all; ``live`` as of ``read_blocks``."""
         attempts = self.attempts()
@@ -152,11 +153,11 @@ class LogReader:
                 seen = after[1:] if each == after[0] else START[1:]
                 yield from self._attempt_lines(each, seen, rank, live=live and each == attempts[-1])
 
-    def tail(self, count: int, *, rank: int | None = None, live: bool = True) -> list[LogLine]:
+    def tail(self, count: int, *, rank: Ranks = None, live: bool = True) -> list[LogLine]:
         """The last ``count`` lines, oldest first."""
         return [line for lines in self.tail_blocks(count, rank=rank, live=live) for line in lines]
 
-    def tail_blocks(self, count: int, *, rank: int | None = None, live: bool = True) -> list[LogLines]:
+    def tail_blocks(self, count: int, *, rank: Ranks = None, live: bool = True) -> list[LogLines]:
         """The last ``count`` lines, oldest first, with cursors as of ``read_blocks``."""
         attempts = self.attempts()
         found: list[LogLines] = []
@@ -179,18 +180,16 @@ class LogReader:
         """The ranks that have written lines in an attempt."""
         return list(self._chunks(attempt))
 
-    def newest(self, attempt: int, *, rank: int | None = None) -> int:
+    def newest(self, attempt: int, *, rank: Ranks = None) -> int:
         """The highest number of a stored line of an attempt, 0 without one. Lower ones may be missing still."""
         return max((lines.last for of_rank in self._last_lines(attempt, 1, rank) for lines in of_rank), default=0)
 
-    def _attempt_lines(
-        self, attempt: int, seen: tuple[int, ...], rank: int | None, *, live: bool
-    ) -> Iterator[LogLines]:
+    def _attempt_lines(self, attempt: int, seen: tuple[int, ...], rank: Ranks, *, live: bool) -> Iterator[LogLines]:
         # Lines of one rank are in order; only across ranks may a later line appear before an earlier one.
         lines = _merged(
             self._lines_after(attempt, which, chunks, seen[(chunks[0].first - 1) % len(seen)])
             for which, chunks in self._chunks(attempt).items()
-            if rank in (None, which)
+            if _is_wanted(which, rank)
         )
         return _tracked(_gapless(lines, seen) if live and rank is None else lines, seen)
 
@@ -205,9 +204,9 @@ class LogReader:
                     lines = _opened(attempt, stored)
                     yield lines.without(lines.number_up_to(seen))
 
-    def _last_lines(self, attempt: int, count: int, rank: int | None) -> Iterator[Iterator[LogLines]]:
+    def _last_lines(self, attempt: int, count: int, rank: Ranks) -> Iterator[Iterator[LogLines]]:
         for which, chunks in self._chunks(attempt).items():
-            if rank in (None, which):
+            if _is_wanted(which, rank):
                 blocks: list[StoredBlock] = []
                 for chunk in reversed(chunks):
                     blocks = [*self._blocks(chunk, which), *blocks]
@@ -230,6 +229,10 @@ class LogReader:
 
 def _first(chunk: _Chunk) -> int:
     return chunk.first
+
+
+def _is_wanted(rank: int, wanted: Ranks) -> bool:
+    return wanted is None or (rank in wanted if isinstance(wanted, range) else rank == wanted)
 
 
 def _opened(attempt: int, stored: StoredBlock) -> LogLines:

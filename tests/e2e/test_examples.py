@@ -30,6 +30,7 @@ AS_THEY_ARE = (
     "custom",
     "custom-plain",
     "custom-mpi",
+    "roles",
     "validation-split",
 )  # one shows no steps of ours, the other its epochs
 WITHOUT_TREND = (
@@ -321,6 +322,16 @@ def test_metrics_are_found_in_what_a_script_prints(example: Ended) -> None:
 def test_processes_that_mpirun_started_learn_together(example: Ended) -> None:
     assert example.job["latest_metrics"]["loss"] < 0.05
     assert json.loads(content(example, "line.json"))["slope"] == pytest.approx(3, abs=0.1)
+
+
+@shows("roles")
+def test_roles_of_one_job_learn_together_and_the_sidecar_is_stopped(example: Ended) -> None:
+    (attempt,) = example.system.get(f"/v1/jobs/{example.job_id}/attempts")["attempts"]
+
+    assert json.loads(content(example, "policy.json"))["best"] == 7
+    instances = {each["role"]: (each["index"], each["exit_code"]) for each in attempt["instances"]}
+    assert instances == {"trainer": (0, 0), "rollout": (0, 143)}
+    assert [each["step"] for each in example.checkpoints] == [20, 40, 60]
 
 
 def record_count(path: Path) -> int:

@@ -269,6 +269,6 @@ def _session_server(place: Path, folder: Path) -> "subprocess.Popen[bytes]":
         )
     assert process.stdin is not None
     with process.stdin:
-        configuration = {"first_rank": 0, "environments": [environment], "directory": str(folder)}
+        configuration = {"environments": {"0": environment}, "directory": str(folder)}
         process.stdin.write(json.dumps(configuration).encode())
     return process

@@ -6,7 +6,10 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from trainyard.protocol.role_instance import RoleInstance
+
 Document = Mapping[str, Any]
+_PARTS = ("gang", "image", "instances", "tasks")  # of a specification: not every one has them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +52,7 @@ class RunSpec:
     `benchmark_files` are the local paths of code that benchmarks run, by its location in the document.
     `tokens_path` is a directory with the tokens of this data, stored by earlier ranks; empty if there are none.
     `script`, `arguments`, `command`, `directory`, `launcher` and `checkpoint_glob` are for CUSTOM jobs.
+    A job with roles has the `instances` of this node, by rank, and `tasks`: of every role the places of all instances.
     """
 
     job_id: str = "local"
@@ -99,6 +103,8 @@ class RunSpec:
     packages_path: str = ""  # virtual environment of the ranks; empty: they have the node's packages
     proxy_port: int = 0  # of loopback, where an HTTP proxy leads out of the sandbox; 0: there is none
     keep_seconds: int = 0  # how long the sandbox stays after a rank has failed
+    instances: tuple[RoleInstance, ...] = ()
+    tasks: Document = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.sources:
@@ -114,6 +120,8 @@ class RunSpec:
         parts: dict[str, Any] = {"gang": Gang(**given["gang"])} if "gang" in given else {}
         if "image" in given:
             parts["image"] = ImageEnvironment(**{**given["image"], "python": tuple(given["image"]["python"])})
+        if "instances" in given:
+            parts["instances"] = tuple(map(RoleInstance.from_document, given["instances"]))
         return cls(**{**given, **typed, **parts, "run_dir": Path(document["run_dir"])})
 
     @classmethod
@@ -123,17 +131,21 @@ class RunSpec:
 
     def to_document(self) -> dict[str, Any]:
         """The content of spec.json."""
-        values = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in ("gang", "image")}
+        values = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in _PARTS}
         parts = {"gang": self.gang, "image": self.image}
+        roles = {"instances": [asdict(each) for each in self.instances], "tasks": dict(self.tasks)}
         return {
             **values,
             "run_dir": str(self.run_dir),
             **{name: asdict(part) for name, part in parts.items() if part is not None},
+            **(roles if self.instances else {}),
         }
 
     @property
     def local_ranks(self) -> int:
         """Number of ranks on this node."""
+        if self.instances:
+            return sum(each.ranks for each in self.instances)
         return self.gang.local_ranks if self.gang is not None else self.world_size
 
     @property
@@ -148,4 +160,26 @@ class RunSpec:
     @property
     def first_rank(self) -> int:
         """The lowest rank on this node."""
-        return self.node_rank * self.local_ranks
+        return self.instances[0].first_rank if self.instances else self.node_rank * self.local_ranks
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The ranks on this node, in the order of their logs; those of roles need not follow each other."""
+        if self.instances:
+            return tuple(rank for each in self.instances for rank in each.global_ranks)
+        return tuple(range(self.first_rank, self.first_rank + self.local_ranks))
+
+    @property
+    def names(self) -> dict[int, str]:
+        """By rank of a job with roles: the instance that it belongs to."""
+        return {rank: each.name for each in self.instances for rank in each.global_ranks}
+
+    @property
+    def role_names(self) -> set[str]:
+        """The roles that have instances on this node."""
+        return {each.role for each in self.instances}
+
+    @property
+    def agree_on_stops(self) -> bool:
+        """Whether a script's ranks can agree on a step: through files, as ranks of one program on one node."""
+        return self.nodes == 1 and not self.instances

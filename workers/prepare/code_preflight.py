@@ -7,7 +7,7 @@ from app.domain.spec.rules.packages import packages_of
 from workers.prepare.input_library import Library
 from workers.prepare.inspection_report import Report
 from workers.prepare.packages.requirements_file import read_requirements_file
-from workers.prepare.prepare import find_program
+from workers.prepare.programs.program import find_program
 
 
 def inspect_code(library: Library, document: JobDocument) -> Report:

@@ -55,7 +55,13 @@ def _at_mount_paths(spec: RunSpec, mounts: Sequence[Mount]) -> RunSpec:
     if code is None:
         return moved
     old = spec.run_dir / "code"
-    return replace(moved, script=_moved(spec.script, old, code), directory=_moved(spec.directory, old, code))
+    instances = tuple(
+        replace(each, script=_moved(each.script, old, code), directory=_moved(each.directory, old, code))
+        for each in spec.instances
+    )
+    return replace(
+        moved, script=_moved(spec.script, old, code), directory=_moved(spec.directory, old, code), instances=instances
+    )
 
 
 def _moved(path: str, old: Path, new: str) -> str:

@@ -49,9 +49,10 @@ from workers.prepare.inspection_report import Report
 from workers.prepare.model_weights import with_result_here
 from workers.prepare.packages.preflight import inspect_packages
 from workers.prepare.preflight_answer import answer
-from workers.prepare.prepare import find_sources, input_fields, job_environment, library_for
+from workers.prepare.prepare import find_sources, input_fields, library_for
 from workers.prepare.preview import Preview, all_local, has_weights, identities
 from workers.prepare.private_paths import private_paths
+from workers.prepare.programs.program import job_environment
 from workers.rank.spec_sections import training_config
 from workers.sandbox.forked_launch import INSPECTION, Forked, launch_forked
 from workers.sandbox.launcher import inherited_libraries

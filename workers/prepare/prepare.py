@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from app.database.engine import Database
-from app.domain.scheduling.resources import Device, gpu_of
+from app.domain.scheduling.resources import gpu_of
 from app.domain.spec.credentials import access_of, texts_of
 from app.domain.spec.document import judging_model
-from app.domain.spec.frameworks.custom import below, checkpoint_glob, launcher
+from app.domain.spec.frameworks.custom import checkpoint_glob, launcher
 from app.domain.spec.hyperparameters import parsing
 from app.domain.spec.hyperparameters.rlhf import reward_file
-from app.domain.spec.locations.code import is_bundle
 from app.domain.spec.locations.egress import GATE
-from app.domain.spec.model import BaseModel, DataConfig, Framework, JobDocument, OutputConfig
+from app.domain.spec.model import BaseModel, DataConfig, JobDocument, OutputConfig
+from app.domain.spec.role_documents import document_of
 from app.domain.spec.rules.model import is_drawn, is_without_model
 from app.domain.spec.secrets import MODEL_PATH, source_path, with_secrets
 from app.domain.units import WHOLE
@@ -29,7 +29,7 @@ from config.settings import Settings
 from config.value_rules import HOST_NETWORK
 from trainyard.protocol.run_spec import RunSpec
 from workers.attempt_failed import AttemptFailed
-from workers.fetching.uris import scheme_of, shown
+from workers.fetching.uris import shown
 from workers.job_secrets import opened_secrets
 from workers.prepare.benchmark_files import find_benchmark_files
 from workers.prepare.input_library import Library, LocalData, Sources
@@ -43,20 +43,20 @@ from workers.prepare.model_weights import with_results
 from workers.prepare.named_files import named_files
 from workers.prepare.packages.job_packages import JobPackages, with_packages
 from workers.prepare.private_paths import private_paths
-from workers.prepare.resolve_inputs import DataRequest, ModelRequest, find, find_code, find_script
+from workers.prepare.programs.program import device_uuids, find_program, job_environment, program
+from workers.prepare.programs.roles import RolesHere, with_roles
+from workers.prepare.resolve_inputs import DataRequest, ModelRequest, find, find_script
 from workers.prepare.resume_point import StartPoint, refuse_changed_reward
 from workers.prepare.start import find_start
 from workers.prepare.uploaded_data import uploads_of
 from workers.publishing.preflight import check_output
 from workers.run_dir.layout import RunDirectory, write_atomically
 from workers.sandbox.control_groups import find_hierarchies
-from workers.sandbox.gpu_devices import own_gpus
 from workers.sandbox.launcher import LaunchPlan
 from workers.sandbox.sandbox import PROCESS, Sandbox, SandboxUnavailable, choose_sandbox
 from workers.sandbox.spec import FilesystemView, ImageRoot, SandboxSpec
 
 PROXY_PORT = 3128  # free, because the loopback is that of the attempt alone
-ENVIRONMENT = "training_config.environment."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,15 +89,15 @@ def prepare(
     refuse_changed_reward(start, spec.reward_sha256)
     environment = job_environment(work.document.training_config.environment, secrets)
     tokens = kept_tokens(library, spec, sources, environment) if work.is_training else None
-    stored = tokens.restore() if tokens is not None else None
-    if stored is not None:
+    if (stored := tokens.restore() if tokens is not None else None) is not None:
         spec, tokens = replace(spec, tokens_path=str(stored)), None
     image = with_image(spec, work.document, settings, library, sandbox := sandbox_of(settings))
     packages = with_packages(image.spec, work.document, settings, library, sandbox, environment, sources.code)
-    mounted = with_mounts(packages.spec, with_secrets(work.document, secrets), sources, run, sandbox)
+    roles = with_roles(packages, RolesHere(settings, work, library, sandbox, run), sources, secrets)
+    mounted = with_mounts(roles.spec, with_secrets(work.document, secrets), sources, run, sandbox)
     write_atomically(run.spec, mounted.spec.to_document())
     named = named_files(library, work.document.training_config.framework)
-    readable = (*sources.readable, *filter(None, (start.path, model, stored)), *named, *packages.readable)
+    readable = (*sources.readable, *filter(None, (start.path, model, stored)), *named, *roles.readable)
     view = view_of(settings, storage, run, mounted, code=sources.code, readable=readable, image=image.root)
     groups = find_hierarchies()
     plan = LaunchPlan(
@@ -108,6 +108,7 @@ def prepare(
         job_environment=environment,
         limits=limits_of(work.document.resource_config, settings, groups),
         groups=groups,
+        role_environments=roles.environments,
     )
     return Prepared(plan=plan, start=start, redaction=redaction, tokens=tokens, image=image, packages=packages)
 
@@ -201,6 +202,8 @@ def find_sources(library: Library, framework: str, document: JobDocument) -> Sou
     training, base = document.training_config, document.training_config.base_model
     custom = framework == parsing.CUSTOM
     script, code = find_program(library, training.framework) if custom else (None, None)
+    for role in document.tasks:  # they are used when a node knows which of them it runs
+        find_program(library, document_of(document, role).training_config.framework)
     values = {} if custom else training.hyperparameters
     judge, judging = reward_file(values), judging_model(document)
     found_judge = find_script(library, judge, "reward") if judge else None
@@ -225,22 +228,6 @@ def find_sources(library: Library, framework: str, document: JobDocument) -> Sou
 
 def _asks_service(document: JobDocument) -> bool:
     return document.inference is not None and document.inference.model.service is not None
-
-
-def find_program(library: Library, framework: Framework) -> tuple[Path | None, Path | None]:
-    """A CUSTOM job's script and code directory, if it has them. Raises AttemptFailed."""
-    script, code = framework.custom_script_path, framework.custom_code_dir
-    if not code:
-        found = find_script(library, script) if script else None
-        return found, found.parent if found is not None else None
-    directory = find_code(library, code)
-    if not script:
-        return None, directory
-    is_here = scheme_of(code) == "file" and not is_bundle(code)
-    path = find_script(library, script) if is_here else directory / below(script, code)
-    if not path.is_file() or not path.resolve().is_relative_to(directory.resolve()):
-        raise AttemptFailed("INVALID_CONFIG", f"custom script {script} does not lie below {code} on this node")
-    return path, directory
 
 
 def model_requests(
@@ -338,32 +325,6 @@ def make_spec(work: Work, run: RunDirectory, sources: Sources, start: StartPoint
         if work.framework == parsing.CUSTOM
         else 0,
     )
-
-
-def program(framework: Framework, run: RunDirectory, sources: Sources) -> dict[str, Any]:
-    """What the ranks of a CUSTOM job run, and their working directory."""
-    code, command = run.path / "code", framework.custom_command
-    script = str(code / sources.script.relative_to(sources.code)) if sources.script and sources.code else ""
-    starts_in_code = bool(command) and sources.code is not None
-    return {
-        "script": script,
-        "arguments": framework.custom_arguments,
-        "command": command,
-        "directory": str(code if starts_in_code else run.path / "work"),
-    }
-
-
-def device_uuids(devices: Sequence[Device]) -> tuple[str, ...]:
-    """UUIDs for CUDA; empty when unknown. Those of MIG slices come from NVML, which the node worker has queried."""
-    if all(device.uuid for device in devices):
-        return tuple(device.uuid for device in devices)
-    return tuple(gpu.uuid for gpu in own_gpus([device.index for device in devices]))
-
-
-def job_environment(environment: Mapping[str, str], secrets: Mapping[str, str]) -> dict[str, str]:
-    """The environment variables that the job requested, secret ones included."""
-    opened = {key.removeprefix(ENVIRONMENT): value for key, value in secrets.items() if key.startswith(ENVIRONMENT)}
-    return {**environment, **opened}
 
 
 def _output_config(work: Work) -> OutputConfig:

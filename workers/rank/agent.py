@@ -33,10 +33,14 @@ from trainyard.protocol.channel import (
     encode,
 )
 from trainyard.protocol.messages import RankExit, fields_of
+from trainyard.protocol.role_messages import to_message
 from trainyard.protocol.run_spec import RunSpec
 from workers.rank import mpi
 from workers.rank.environment import own_python, rank_command, rank_environment
-from workers.rank.rank_process import as_rank
+from workers.rank.keeping import Keeping
+from workers.rank.rank_process import as_rank, spawn_rank
+from workers.rank.role_processes import RoleProcesses
+from workers.rank.role_ranks import RoleRanks
 from workers.rank.session_host import SessionHost
 
 # After a rank failed the others get this long to end; with the SIGKILL after it all have ended within 5 s.
@@ -97,13 +101,14 @@ class RankAgent:
         self._ranks: dict[int, int] = {}  # pid → rank, of live ranks
         self._ended: set[int] = set()
         self._mpirun: mpi.Mpirun | None = None  # as long as it runs
+        self._role_environments: Mapping[str, Mapping[str, str]] = {}
+        self._roles: RoleRanks | None = None  # of a job whose ranks run different programs
         self._collector = 0  # pid of workers.rank.script_checkpoints, while it runs
         self._exit_code = 0
         self._kill_at: float | None = None
-        self._environments: list[dict[str, str]] = []
+        self._environments: dict[int, dict[str, str]] = {}  # rank → variables, of ranks on this node
         self._sessions = SessionHost(spec)
-        self._ends = False  # on request: the sandbox does not stay after a failure
-        self._kept_until: float | None = None
+        self._keeping = Keeping(spec.keep_seconds, lambda: self._send({"type": KEPT}))
 
     def run(self) -> int:
         """Wait for the start message, then for the end of all ranks or a stop message."""
@@ -117,7 +122,7 @@ class RankAgent:
             self._apply(self._early)
             if self._mpirun is not None:
                 selector.register(self._mpirun.reports, selectors.EVENT_READ)
-            while self._has_ranks or self._collector or self._is_kept():
+            while self._has_ranks or self._collector or self._keeping.stays(self._exit_code):
                 for key, _ in selector.select(self._seconds_to_wait()):
                     if key.fileobj is wakeup:
                         self._take_signals(wakeup)
@@ -125,10 +130,12 @@ class RankAgent:
                         self._apply(self._received())
                 self._take_mpi_messages()
                 self._collect_exits()
+                if self._roles is not None:
+                    self._roles.work()
                 if not self._has_ranks and self._collector:
                     kill([self._collector], signal.SIGTERM)
                 if (self._has_ranks or self._collector) and self._seconds_until_kill() == 0:
-                    kill(self._of_ranks())
+                    kill(self._keeping.without_people(descendants(os.getpid()), self._sessions.pid))
         return self._exit_code
 
     def _offer_proxy_listener(self) -> None:
@@ -145,15 +152,20 @@ class RankAgent:
         start, *self._early = messages
         if start["type"] != "start":
             raise SystemExit(EXIT_STOPPED)
+        self._role_environments = start.get("roles", {})
         return dict(start["environment"])
 
     def _start_ranks(self, job_environment: Mapping[str, str]) -> None:
+        if self._spec.instances:
+            self._start_roles(job_environment)
+            return
         gang = self._spec.gang
         place = (gang.address, gang.port) if gang is not None else (LOOPBACK, free_port())
-        environments = self._environments = [
+        environments = [
             rank_environment(self._spec, self._spec_path, local_rank, place, job_environment)
             for local_rank in range(self._spec.local_ranks)
         ]
+        self._environments = dict(enumerate(environments, self._spec.first_rank))
         if self._spec.checkpoint_glob and self._spec.node_rank == 0:
             self._collector = self._spawn_collector()
         directory = Path(self._spec.directory)
@@ -169,13 +181,29 @@ class RankAgent:
             pid = fork(self._spec, command, directory, log, environment) if fork is not None else None
             if pid is None:
                 try:
-                    pid = _spawn(command, directory, log, environment)
+                    pid = spawn_rank(command, directory, log, environment)
                 except OSError as error:
                     self._not_started(self._spec.first_rank + local_rank, log, error)
                     break
             self._ranks[pid] = self._spec.first_rank + local_rank
         for fd in self._log_fds:
             os.close(fd)
+
+    def _start_roles(self, job_environment: Mapping[str, str]) -> None:
+        """Start the instances of roles that wait for no other; the logs stay open for those that start later."""
+        if self._spec.checkpoint_glob and self._spec.node_rank == 0:
+            self._collector = self._spawn_collector()
+        environments = {name: self._role_environments.get(name, job_environment) for name in self._spec.role_names}
+        processes = RoleProcesses(
+            self._spec, self._spec_path, self._log_fds, environments, self._ranks, spawn_rank, self._not_started
+        )
+        self._environments = processes.environments()
+        self._roles = RoleRanks(
+            self._spec,
+            processes.actions(lambda report: self._send(to_message(report))),
+            teardown_seconds=TEARDOWN_SECONDS,
+        )
+        self._roles.begin()
 
     def _not_started(self, rank: int, log: int, error: OSError) -> None:
         """End all, with the exit code that a shell would have."""
@@ -184,7 +212,8 @@ class RankAgent:
 
     @property
     def _has_ranks(self) -> bool:
-        return bool(self._ranks) or self._mpirun is not None
+        is_busy = self._roles is not None and self._roles.is_busy
+        return bool(self._ranks) or self._mpirun is not None or is_busy
 
     def _spawn_collector(self) -> int:
         parent = os.getpid()
@@ -214,56 +243,44 @@ class RankAgent:
     def _apply(self, commands: list[Message]) -> None:
         for message in commands:
             if message["type"] == "stop":
-                self._ends = True
+                self._keeping.is_over = True
                 self._stop(float(message["grace_seconds"]), EXIT_STOPPED)
             elif message["type"] == OPEN_SESSIONS:
                 self._open_sessions(message.get("notebook"))
             elif message["type"] == RELEASE:
-                self._ends = True
+                self._keeping.is_over = True
+            elif self._roles is not None:
+                self._roles.apply(message)
 
     def _open_sessions(self, notebook: Mapping[str, str] | None) -> None:
+        refused = ""
         try:
             self._sessions.open(self._environments, notebook)
         except OSError as error:
-            self._send({"type": SESSIONS, "message": f"the session server can't be started: {error.strerror or error}"})
-        else:
-            self._send({"type": SESSIONS, "message": ""})
+            refused = f"the session server can't be started: {error.strerror or error}"
+        self._send({"type": SESSIONS, "message": refused})
 
     def _take_signals(self, wakeup: socket.socket) -> None:
         if signal.SIGTERM in wakeup.recv(4096):
-            self._ends = True
+            self._keeping.is_over = True
             self._stop(TEARDOWN_SECONDS, EXIT_STOPPED)
-
-    def _is_kept(self) -> bool:
-        """Whether the sandbox stays for its user, although no rank runs any more."""
-        if not self._exit_code or not self._spec.keep_seconds or self._ends:
-            return False
-        if self._kept_until is None:
-            self._kept_until = time.monotonic() + self._spec.keep_seconds
-            self._send({"type": KEPT})
-        return time.monotonic() < self._kept_until
-
-    def _of_ranks(self) -> list[int]:
-        """All processes but those of people in the sandbox, if that stays."""
-        found = descendants(os.getpid())
-        if not self._spec.keep_seconds or self._ends or not self._sessions.pid:
-            return found
-        spared = {self._sessions.pid, *descendants(self._sessions.pid)}
-        return [pid for pid in found if pid not in spared]
 
     def _stop(self, grace_seconds: float, exit_code: int) -> None:
         self._exit_code = self._exit_code or exit_code
         due = time.monotonic() + grace_seconds
         self._kill_at = due if self._kill_at is None else min(due, self._kill_at)
+        if self._roles is not None:
+            self._roles.stop()
         kill(self._ranks, signal.SIGTERM)
 
     def _seconds_until_kill(self) -> float | None:
         return None if self._kill_at is None else max(0.0, self._kill_at - time.monotonic())
 
     def _seconds_to_wait(self) -> float | None:
-        if self._has_ranks or self._collector:
-            return self._seconds_until_kill()
-        return None if self._kept_until is None else max(0.0, self._kept_until - time.monotonic())
+        if not self._has_ranks and not self._collector:
+            return self._keeping.seconds_left()
+        of_roles = self._roles.seconds_left() if self._roles is not None else None
+        return min((each for each in (self._seconds_until_kill(), of_roles) if each is not None), default=None)
 
     def _collect_exits(self) -> None:
         while True:
@@ -310,6 +327,8 @@ class RankAgent:
     def _rank_ended(self, rank: int, code: int, at: float) -> None:
         if rank in self._ended:  # mpirun's ranks may be reported twice
             return
+        if self._roles is not None and self._roles.took(rank, code):
+            return
         self._ended.add(rank)
         killed_by = signal_name(-code) if code < 0 else None
         ended = RankExit(rank=rank, exit_code=128 - code if code < 0 else code, signal=killed_by, at=at)
@@ -337,22 +356,6 @@ def free_port() -> int:
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind((LOOPBACK, port))
             return port
-
-
-def _spawn(command: list[str], directory: Path, log: int, environment: Mapping[str, str]) -> int:
-    parent = os.getpid()
-    process = subprocess.Popen(
-        command,
-        env=environment,
-        cwd=directory,
-        stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=log,
-        # This process has one thread: nothing can deadlock between fork and exec.
-        preexec_fn=lambda: as_rank(parent),  # noqa: PLW1509
-    )
-    process.returncode = 0  # collected by waitpid(-1), together with orphans
-    return process.pid
 
 
 def _leave_no_core_dumps() -> None:

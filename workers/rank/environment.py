@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from trainyard.protocol.run_spec import RunSpec
 from workers.rank.variable_expansion import expanded, expanded_in_turn
@@ -56,13 +57,18 @@ def script_interpreter(spec: RunSpec) -> str:
 
 
 def rank_environment(
-    spec: RunSpec, spec_path: Path, local_rank: int, place: tuple[str, int], job_environment: Mapping[str, str]
+    spec: RunSpec,
+    spec_path: Path,
+    local_rank: int,
+    place: tuple[str, int],
+    job_environment: Mapping[str, str],
+    role: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, str]:
     """The environment of one rank, as torchrun sets it; variables that the platform needs override the job's.
 
-    ``place``: address and port where rank 0 listens.
+    ``place``: address and port where rank 0 listens. ``role``: variables of a rank that has one.
     """
-    ours = _ours(spec, spec_path, local_rank, place)
+    ours = {**_ours(spec, spec_path, local_rank, place), **role}
     if spec.framework == "CUSTOM":
         job_environment = expanded_in_turn(job_environment, {**os.environ, **ours})
     environment = {

@@ -4,7 +4,7 @@ import json
 import os
 import socket
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +34,15 @@ class SessionHost:
     def is_open(self) -> bool:
         return self._listener is not None
 
-    def open(self, environments: Sequence[Mapping[str, str]], notebook: Mapping[str, str] | None) -> None:
-        """Listen, and start the server; does nothing when it was opened before. Raises OSError."""
+    def open(self, environments: Mapping[int, Mapping[str, str]], notebook: Mapping[str, str] | None) -> None:
+        """Listen, and start the server with the variables of each rank; does nothing when it was opened before.
+
+        Raises OSError.
+        """
         if self._listener is not None:
             return
         configuration: dict[str, Any] = {
-            "first_rank": self._spec.first_rank,
-            "environments": [dict(each) for each in environments],
+            "environments": {str(rank): dict(each) for rank, each in environments.items()},
             "directory": self._spec.directory or str(self._spec.run_dir),
         }
         if notebook is not None:

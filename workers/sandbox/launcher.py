@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from app.host import processes
@@ -46,6 +46,7 @@ class LaunchPlan:
     job_environment: Mapping[str, str]
     limits: Limits
     groups: Hierarchies  # where the limits are set
+    role_environments: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # in place of the job's, by role
 
     @property
     def view(self) -> FilesystemView:
@@ -141,7 +142,8 @@ def launch(plan: LaunchPlan) -> LaunchedRanks:
         for writer in writers:
             os.close(writer)
     launched = LaunchedRanks(plan, process, ours, [reader for reader, _ in pipes], group)
-    launched.send({"type": "start", "environment": dict(plan.job_environment)})
+    roles = {name: dict(environment) for name, environment in plan.role_environments.items()}
+    launched.send({"type": "start", "environment": dict(plan.job_environment), **({"roles": roles} if roles else {})})
     return launched
 
 

@@ -32,6 +32,7 @@ from workers.supervisor.ranks.progress_watchdog import ProgressWatchdog
 from workers.supervisor.ranks.rank_group import RankGroup
 from workers.supervisor.ranks.rank_logs import RankLogs
 from workers.supervisor.ranks.rank_reports import RankReports
+from workers.supervisor.ranks.role_progress import RoleProgress
 from workers.supervisor.ranks.usage import UsageSampler
 from workers.supervisor.recording.checkpoint_store import CheckpointStore
 from workers.supervisor.recording.connection_events import connection_event
@@ -160,7 +161,20 @@ class Assembly:
         ranks.replica = replica
         ranks.access = self.access(recorders, lambda: ranks, steps.kept)
         ranks.asking = RanksAsking(self.loop, steps, model_requests(self.settings, work))
+        if work.all_instances:
+            ranks.roles = self.roles(recorders, ranks)
         return ranks
+
+    def roles(self, recorders: Recorders, ranks: RankGroup) -> RoleProgress:
+        return RoleProgress(
+            self.db,
+            self.work,
+            send=lambda message: self.loop.call(lambda: ranks.tell_agent(message)),
+            note=recorders.reporter.add,
+            on_restart=ranks.restarted,
+            on_leader_left=ranks.reports.steps.left,
+            grace_seconds=self.settings.lease.kill_grace_seconds,
+        )
 
     def replica(self, recorders: Recorders, ranks: Callable[[], RankGroup]) -> ServedReplica:
         """``ranks`` gives the ranks that it belongs to, which are made after it."""

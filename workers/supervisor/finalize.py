@@ -19,7 +19,7 @@ from app.services.files import result_files
 from app.services.telemetry import evaluated_points
 from app.storage.keys import shards_key
 from config.settings import Settings
-from trainyard.protocol.messages import MAX_MESSAGE, MAX_TEXT, clean_text
+from trainyard.protocol.messages import MAX_MESSAGE, MAX_TEXT, RankExit, clean_text
 from workers.attempt_failed import AttemptFailed
 from workers.publishing.runner import publish_options
 from workers.supervisor.finished_attempt import FinishedAttempt
@@ -59,6 +59,7 @@ def conclude(attempt: FinishedAttempt) -> Ending | None:
         outcome = _unstored(attempt, error)
     _write_result_file(attempt, outcome)
     attempt.renewal.unfence()
+    attempt.ranks.roles.record_ends()
     ending = _finish(attempt, outcome)
     _delete_shards(attempt, ending)
     _release_checkpoint(attempt, ending)
@@ -145,13 +146,22 @@ def _report_the_last(attempt: FinishedAttempt, outcome: Outcome, *, finished: bo
     for gone in attempt.observations.exits:
         if gone.exit_code != 0 and outcome.kind == "failed":
             how = gone.signal or f"exit code {gone.exit_code}"
+            data = {"rank": gone.rank, "exit_code": gone.exit_code, "signal": gone.signal}
             reporter.add(
                 Note(
                     kind=EventType.RANK_EXITED,
-                    message=f"rank {gone.rank} ended: {how}",
-                    data={"rank": gone.rank, "exit_code": gone.exit_code, "signal": gone.signal},
+                    message=f"{attempt.observations.named(gone.rank)} ended: {how}",
+                    data={**data, **_task(attempt, gone)},
                 )
             )
+
+
+def _task(attempt: FinishedAttempt, gone: RankExit) -> dict[str, str | int]:
+    """The instance of a role that the rank belongs to, if it has one."""
+    for each in attempt.work.instances:
+        if each.first_rank <= gone.rank < each.first_rank + each.ranks:
+            return {"role": each.role, "index": each.index}
+    return {}
 
 
 def _delete_shards(attempt: FinishedAttempt, ending: Ending | None) -> None:

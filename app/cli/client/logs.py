@@ -19,12 +19,21 @@ _PREFLIGHT = "job.preflight"
 @click.option("-f", "--follow", "follows", is_flag=True, help="Follow new lines until the job ends.")
 @click.option("--tail", type=click.IntRange(0), default=200, show_default=True, help="Number of last lines to print.")
 @click.option("--rank", type=click.IntRange(0), help="Only lines of this rank.")
+@click.option("--role", default="", metavar="ROLE", help="Only lines of this role, of a job that has roles.")
 @click.option("--grep", "pattern", metavar="PATTERN", help="Only lines of the whole log that match (RE2 syntax).")
 @click.option("-i", "--ignore-case", is_flag=True, help="With --grep: in any case.")
 @local_option
 @json_option
-def logs(
-    *, handle: str, follows: bool, tail: int, rank: int | None, pattern: str | None, ignore_case: bool, as_json: bool
+def logs(  # noqa: PLR0913  the options of one command
+    *,
+    handle: str,
+    follows: bool,
+    tail: int,
+    rank: int | None,
+    role: str,
+    pattern: str | None,
+    ignore_case: bool,
+    as_json: bool,
 ) -> None:
     """Print the log lines of the ranks of JOB."""
     if pattern is not None and follows:
@@ -33,11 +42,12 @@ def logs(
         job_id = job_id_of(client, handle)
         lines: Iterator[Mapping[str, Any]]
         if pattern is not None:
-            lines = client.search_logs(job_id, pattern=f"(?i){pattern}" if ignore_case else pattern, rank=rank)
+            searched = f"(?i){pattern}" if ignore_case else pattern
+            lines = client.search_logs(job_id, pattern=searched, rank=rank, role=role)
         elif follows:
-            lines = (event.data for event in client.follow_logs(job_id, tail=tail, rank=rank))
+            lines = (event.data for event in client.follow_logs(job_id, tail=tail, rank=rank, role=role))
         else:
-            lines = iter(client.logs(job_id, tail=tail, rank=rank))
+            lines = iter(client.logs(job_id, tail=tail, rank=rank, role=role))
         count = 0
         try:
             for line in lines:

@@ -12,12 +12,12 @@ RETRY_NUM, UNCONDITIONAL, HANG = (
     f"fault-tolerance/{name}" for name in ("job-retry-num", "job-unconditional-retry", "hang-retry")
 )
 TENSORBOARD, JUPYTER_LAB, INSIGHT = (f"{name}/enable" for name in ("tensorboard", "jupyter-lab", "mindstudio-insight"))
-TEMPLATE = "job_template"
+TEMPLATE, OF_ROLES = "job_template", "Template RL"
 _FLAGS = (UNCONDITIONAL, HANG, TENSORBOARD, JUPYTER_LAB, INSIGHT)
 _RETURNED = acted_on("stored and returned")
 _NOT_ENFORCED = acted_on("stored and returned; not enforced")
 NO_INSIGHT = "MindStudio Insight reads profiles of Ascend NPUs, which nodes here do not have; leave it out"
-_ALIKE = "heterogeneous tasks are not supported; submit several jobs"
+_ALIKE = "describes the tasks of a heterogeneous job, and this job has none"
 _NO_GALLERY = refused("the algorithm gallery is not supported; set code_dir and boot_file, or id")
 _NO_FILES = refused("searches are not read from files; set algorithm.policies.auto_search")
 _SEARCH = "algorithm.policies.auto_search"
@@ -143,6 +143,46 @@ _SPEC: Table = {
     "spec.notification.events": _NO_TOPICS,
 }
 
+_TASK = "tasks.algorithm"
+_TASKS: Table = {
+    "tasks.role": acted_on("a role of the job; two that differ only in capitals are refused"),
+    f"{_TASK}.code_dir": acted_on("code of the task, in one directory with that of the others; else it is refused"),
+    f"{_TASK}.boot_file": acted_on("the script, run once per instance"),
+    f"{_TASK}.local_code_dir": _ALGORITHM["algorithm.local_code_dir"],
+    f"{_TASK}.working_dir": _ALGORITHM["algorithm.working_dir"],
+    f"{_TASK}.environments": _ALGORITHM["algorithm.environments"],
+    **{f"{_TASK}.engine.{name}": _LIBRARIES for name in ("engine_id", "engine_name", "engine_version")},
+    f"{_TASK}.engine.image_url": acted_on(f"{IN_AN_IMAGE}; tasks that name different ones are refused"),
+    f"{_TASK}.engine.run_user": _NO_CONTAINERS,
+    f"{_TASK}.engine.v1_compatible": _RETURNED,
+    **{
+        f"{_TASK}.{inner}{kind}{path.removeprefix(f'algorithm.{kind}')}": rule
+        for inner in ("", "job_config.")
+        for kind in ("inputs", "outputs")
+        for path, rule in _CHANNELS.items()
+        if path.startswith(f"algorithm.{kind}.")
+    },
+    **{
+        f"{_TASK}.{inner}outputs.{name}": warned("results are copied when the job ends")
+        for inner in ("", "job_config.")
+        for name in ("mode", "period")
+    },
+    **{
+        path.replace("algorithm.parameters", f"{_TASK}.job_config.parameters"): rule
+        for path, rule in _ALGORITHM.items()
+        if path.startswith(f"{_PARAMETERS}.")
+    },
+    "tasks.task_resource.flavor_id": acted_on("devices of each instance; a flavor that no node has is refused"),
+    "tasks.task_resource.node_count": acted_on("number of instances of the role"),
+    "tasks.task_resource.pool_id": acted_on("a required node label"),
+    **{
+        f"tasks.task_resource.{name}": _READ_ONLY
+        for name in ("flavor_name", "flavor_type", "max_num", "billing", "flavor_info", "attributes")
+    },
+    "tasks.log_export_path.obs_url": _LOGS,
+    "tasks.log_export_path.host_path": _LOGS,
+}
+
 # Fields of the request that creates a job.
 FIELDS: Table = {
     "kind": acted_on("checked: job is the only one"),
@@ -158,7 +198,7 @@ FIELDS: Table = {
     ),
     **_ALGORITHM,
     **_CHANNELS,
-    "tasks": refused(_ALIKE),
+    **_TASKS,
     **_SPEC,
     "status": _OF_ANOTHER,
     "endpoints.tensorboard": _OF_ANOTHER,
@@ -212,7 +252,7 @@ def warnings_of_values(job: Mapping[str, Any]) -> list[str]:
     found = [
         *(
             (f"metadata.annotations.{name}", why)
-            for name, why in _annotations(metadata.get("annotations") or {}, algorithm)
+            for name, why in _annotations(metadata.get("annotations") or {}, algorithm, job.get("tasks"))
         ),
         *((f"algorithm.{name}", why) for name, why in _beside_others(algorithm)),
         *(
@@ -232,12 +272,17 @@ def warnings_of_annotations(annotations: Mapping[str, str]) -> list[str]:
     return [warning(f"metadata.annotations.{name}", "has an effect only when the job is created") for name in late]
 
 
-def _annotations(annotations: Mapping[str, str], algorithm: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _annotations(
+    annotations: Mapping[str, str], algorithm: Mapping[str, Any], tasks: object
+) -> Iterator[tuple[str, str]]:
     for name, value in annotations.items():
         if name == UNCONDITIONAL and value == "true" and algorithm.get("id"):
             yield name, "a built-in method is retried only after transient failures"
         elif name == TEMPLATE:
-            yield name, _ALIKE
+            if not tasks:
+                yield name, _ALIKE
+            elif value != OF_ROLES:
+                yield name, f"{OF_ROLES} is the only template"
         elif name == JUPYTER_LAB and value == "true" and algorithm.get("id"):
             yield name, f"a built-in method has none; {TENSORBOARD} opens a TensorBoard"
         elif name == JUPYTER_LAB and value == "true" and (algorithm.get("policies") or {}).get("auto_search"):

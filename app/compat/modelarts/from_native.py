@@ -6,10 +6,12 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from app.compat.ids import uuid_of
+from app.compat.modelarts.code import CUSTOM
 from app.compat.modelarts.fields import JUPYTER_LAB
 from app.compat.modelarts.flavors import of_job, of_resources
 from app.compat.modelarts.status import Trouble, milliseconds, status_of
-from app.compat.modelarts.to_native import BUILT_IN, CUSTOM, DIALECT, METHODS, PRIORITIES
+from app.compat.modelarts.tasks import tasks_of_job
+from app.compat.modelarts.to_native import BUILT_IN, DIALECT, METHODS, PRIORITIES
 from app.domain.scheduling.resources import NodeCapacity
 from app.domain.spec.model import JobDocument
 from app.services.jobs.details import JobDetails
@@ -42,9 +44,16 @@ def job_of(details: JobDetails, attempts: Sequence[Attempt], cluster: Cluster) -
         "metadata": metadata_of(details, cluster.names),
         "status": status_of(details, attempts, now=cluster.now, trouble=cluster.trouble),
         "algorithm": algorithm_of(details),
+        **_tasks(details, cluster.capacities),
         "spec": spec_of(details, cluster.capacities),
         "endpoints": {},
     }
+
+
+def _tasks(details: JobDetails, capacities: Sequence[NodeCapacity]) -> dict[str, Any]:
+    if not details.document.tasks:
+        return {}
+    return {"tasks": tasks_of_job(details.document, _foreign(details).get("tasks") or (), capacities)}
 
 
 def metadata_of(details: JobDetails, names: Mapping[str, str]) -> dict[str, Any]:
@@ -128,7 +137,8 @@ def _as_request_path(path: str) -> str:
 def spec_of(details: JobDetails, capacities: Sequence[NodeCapacity]) -> dict[str, Any]:
     stored, resources = _foreign(details).get("spec") or {}, details.document.resource_config
     wanted = stored.get("resource") or {}
-    found = of_resources(resources, capacities)
+    has_roles = bool(details.document.tasks)  # each of them has a flavor of its own
+    found = None if has_roles else of_resources(resources, capacities)
     resource: dict[str, Any] = {
         "policy": "regular",
         "flavor_id": wanted.get("flavor_id") or (found.id if found is not None else ""),
@@ -137,7 +147,7 @@ def spec_of(details: JobDetails, capacities: Sequence[NodeCapacity]) -> dict[str
     resource["flavor_name"] = resource["flavor_id"]
     if wanted.get("pool_id"):
         resource["pool_id"] = wanted["pool_id"]
-    elif (details_of_flavor := of_job(resources, capacities)) is not None:
+    elif not has_roles and (details_of_flavor := of_job(resources, capacities)) is not None:
         resource["flavor_detail"] = details_of_flavor  # only public pools have it
     policy = {"priority": _nearest(details.job.priority), "preemptible": details.document.scheduling_config.preemptible}
     unchanged = ("volumes", "log_export_path", "auto_stop", "notification")

@@ -20,10 +20,9 @@ from app.compat.modelarts.observations import (
     stages_of,
 )
 from app.compat.modelarts.queries import EventsQuerySchema, LogQuerySchema, TasksQuerySchema
-from app.compat.modelarts.status import tasks_of
+from app.compat.modelarts.status import nodes_of_tasks, ranks_of_tasks, tasks_of
 from app.domain.errors import InvalidRequest, NotFound
 from app.domain.lifecycle.states import TERMINAL
-from app.domain.spec.frameworks.custom import processes_per_node
 from app.host.clock import utc_now
 from app.http.context import plane
 from app.http.envelope import Reply
@@ -81,9 +80,9 @@ def list_tasks(project_id: str, training_job_id: str, query: dict[str, Any]) -> 
     with plane().db.read() as session:
         attempts = history.attempts(session, lookup.find_observed(session, training_job_id).job.id)
         found = [
-            {"task": f"worker-{number}", "ip": "", "host_ip": node, "schedule_count": attempt.number}
+            {"task": task, "ip": "", "host_ip": node, "schedule_count": attempt.number}
             for attempt in attempts
-            for number, node in enumerate(attempt.node_names)
+            for task, node in nodes_of_tasks(attempt)
             if query.get("schedule_count", attempt.number) == attempt.number
         ]
     return Reply(found)
@@ -144,11 +143,8 @@ def _lines(session: Session, training_job_id: str, task_id: str, *, most: int) -
     """The last lines of the task's first rank, or of all ranks if there is one task."""
     found = lookup.find_observed(session, training_job_id)
     _refuse_other_tasks(found, task_id)
-    tasks = tasks_of(found)
-    rank = None
-    if len(tasks) > 1:
-        per_node = processes_per_node(found.document, devices=found.document.resource_config.gpu_count)
-        rank = tasks.index(task_id) * per_node
+    tasks = ranks_of_tasks(found.document)
+    rank = tasks[task_id].start if len(tasks) > 1 else None
     live = found.job.state not in TERMINAL
     return LogReader(plane().storage, found.job.id).tail(most, rank=rank, live=live)
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from app.domain.lifecycle.states import RUNNING, TERMINAL, JobState
 from app.domain.spec.frameworks.custom import processes_per_node
 from app.domain.spec.model import JobDocument
+from app.services.attempts.placed_instances import ranks_by_instance
 from app.services.jobs.details import JobDetails
 from app.services.rows import Attempt
 
@@ -97,8 +98,17 @@ def times_of_search(details: JobDetails, now: datetime) -> dict[str, int]:
 
 
 def tasks_of(details: JobDetails) -> list[str]:
-    """A task per node."""
-    return [f"{_WORKER}{number}" for number in range(details.document.resource_config.node_count)]
+    """A task per node, or per instance of a role."""
+    return [*ranks_of_tasks(details.document)]
+
+
+def ranks_of_tasks(document: JobDocument) -> dict[str, range]:
+    """Task → its ranks."""
+    if document.tasks:
+        return {f"{role}-{index}": ranks for (role, index), ranks in ranks_by_instance(document).items()}
+    each = processes_per_node(document, devices=document.resource_config.gpu_count)
+    nodes = range(document.resource_config.node_count)
+    return {f"{_WORKER}{number}": range(number * each, (number + 1) * each) for number in nodes}
 
 
 def node_counts(attempts: Sequence[Attempt]) -> list[list[int]] | None:
@@ -133,10 +143,13 @@ def related_task(attempt: Attempt, document: JobDocument) -> str | None:
     if not named:
         return None
     if named in attempt.node_names:
-        return f"{_WORKER}{attempt.node_names.index(named)}"
+        return next((task for task, node in nodes_of_tasks(attempt) if node == named), None)
     rank = named.removeprefix(_RANK)
     if not named.startswith(_RANK) or not rank.isdecimal():
         return None
+    if attempt.instances:
+        tasks = ranks_of_tasks(document).items()
+        return next((task for task, ranks in tasks if int(rank) in ranks), None)
     per_node = processes_per_node(document, devices=document.resource_config.gpu_count)
     return f"{_WORKER}{min(int(rank) // per_node, len(attempt.node_names) - 1)}"
 
@@ -146,13 +159,21 @@ def task_statuses(details: JobDetails, last: Attempt) -> list[dict[str, Any]]:
     failed = details.job.state is JobState.FAILED
     exit_code = last.exit_code if last.exit_code is not None else (1 if failed else 0)
     message = (details.job.error_message or last.end_reason or "") if failed else last.end_reason or ""
-    blamed = related_task(last, details.document) or f"{_WORKER}0"
+    tasks = [task for task, _ in nodes_of_tasks(last)]
+    blamed = related_task(last, details.document) or tasks[0]
     return [
         {"task": task, "exit_code": exit_code, "message": message}
         if exit_code == 0 or task == blamed
         else {"task": task, "message": f"stopped because {blamed} had ended"}
-        for task in (f"{_WORKER}{number}" for number in range(len(last.node_names)))
+        for task in tasks
     ]
+
+
+def nodes_of_tasks(attempt: Attempt) -> list[tuple[str, str]]:
+    """(task, node) of an attempt."""
+    if attempt.instances:
+        return [(f"{each['role']}-{each['index']}", each["node"]) for each in attempt.instances]
+    return [(f"{_WORKER}{number}", node) for number, node in enumerate(attempt.node_names)]
 
 
 def milliseconds(moment: datetime) -> int:

@@ -1,36 +1,33 @@
 """ModelArts' training job → native job document. Pure."""
 
-import posixpath
-import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from app.compat.images import ITS_OWN_PROGRAM, NO_REGISTRIES, native_image
+from app.compat.modelarts.channels import channels_of, mount_volumes
+from app.compat.modelarts.code import CUSTOM, code_mounts, custom
 from app.compat.modelarts.fields import (
     FIELDS,
     HANG,
     JUPYTER_LAB,
     RETRY_NUM,
+    TEMPLATE,
     UNCONDITIONAL,
     check_annotations,
     wants_notebook,
     warnings_of_values,
 )
 from app.compat.modelarts.flavors import flavor
-from app.compat.mounts import OPTIONAL, Mount, map_paths, mount_of_data, native_mounts
+from app.compat.modelarts.tasks import algorithm_of_all, roles_of
+from app.compat.mounts import Mount, native_mounts
 from app.compat.naming import Naming
 from app.domain.errors import BadSpec
 from app.domain.scheduling.resources import NodeCapacity
-from app.domain.spec.frameworks.custom import below
-from app.domain.spec.locations.code import is_bundle
-from app.domain.spec.locations.paths import NO_MODEL
-from app.domain.spec.model import CODE, OUTPUT
 from app.domain.spec.rules.training import is_reserved
 from app.schemas.spec.field_verdicts import refuse, warning, warnings_of
 from app.schemas.spec.training_config import TRAINING_TYPES
 
 DIALECT = "modelarts"
-CUSTOM = "CUSTOM"  # the framework of jobs with their own code
 BUILT_IN = "HF_TRAINER"  # the framework of built-in methods, unless a parameter names another
 REST = "algorithm"
 CONSECUTIVE = 3  # restarts if an annotation enables them without a number
@@ -47,6 +44,7 @@ NAMES = {
     "training_config.base_model": "algorithm.parameters.base_model",
     "training_config.environment": "algorithm.environments",
     "training_config.packages": "algorithm.code_dir",
+    "tasks": "tasks",
     "training_config.max_retries": f"metadata.annotations.{RETRY_NUM}",
     "data_config": "algorithm.inputs",
     "output_config": "algorithm.outputs",
@@ -61,6 +59,9 @@ NAMES = {
     "training_config.framework.type": "algorithm.parameters.framework",
     "training_config.training_type": "algorithm.id",
 }
+# What the roles of a heterogeneous job have, and the job therefore not.
+_PROGRAM = ("custom_script_path", "custom_arguments", "custom_command", "distributed")
+_OF_ROLES = ("gpu_count", "device_type", "gpu_type", "node_count", "mounts")
 _SLOTS = "a flavor of CPU slots (spec.resource.flavor_id)"
 NAMING = Naming(
     NAMES,
@@ -75,16 +76,6 @@ NAMING = Naming(
         "device_type cuda": "a flavor of GPUs",
     },
 )
-# Environment variables of ModelArts.
-_ENVIRONMENT = {
-    "MA_JOB_DIR": "$(TRAINYARD_RUN_DIR)/code",
-    "MA_NUM_HOSTS": "$(NNODES)",
-    "VC_TASK_INDEX": "$(NODE_RANK)",
-    "VC_WORKER_NUM": "$(NNODES)",
-}
-_CODE, _OUTPUT = _ENVIRONMENT["MA_JOB_DIR"], "$(TRAINYARD_OUTPUT_DIR)"
-_HOME = "/home/"
-_USUAL_CODE = "/home/ma-user/modelarts/user-job-dir"  # parent of the code unless local_code_dir is set
 
 
 class Native(NamedTuple):
@@ -98,16 +89,6 @@ class Native(NamedTuple):
     warnings: list[str]
 
 
-class Channels(NamedTuple):
-    """Inputs and outputs of a job: data sources, destination, and arguments and variables with their paths."""
-
-    sources: list[dict[str, Any]]
-    output_path: str | None
-    mounts: list[Mount]
-    arguments: list[str]
-    variables: dict[str, str]
-
-
 def to_native(
     job: Mapping[str, Any],
     capacities: Sequence[NodeCapacity],
@@ -118,13 +99,15 @@ def to_native(
     """``capacities``: of the nodes, for flavors; ``may_read``: whether jobs may read a directory. Raises BadSpec."""
     algorithm, spec, metadata = job["algorithm"], job.get("spec") or {}, job["metadata"]
     refuse(job, FIELDS)
+    if job.get("tasks"):
+        return _heterogeneous(job, capacities, may_read, uses_images=uses_images)
     annotations = metadata.get("annotations") or {}
     check_annotations(annotations)
     channels = channels_of(algorithm)
     warnings = [*warnings_of(job, FIELDS), *warnings_of_values(job)]
-    warnings += _mount_volumes(spec, channels, None if algorithm.get("id") else may_read)
-    mounts = [] if algorithm.get("id") else [*channels.mounts, *_code_mounts(algorithm)]
-    training = _built_in(algorithm) if algorithm.get("id") else _custom(algorithm, channels, mounts, warnings)
+    warnings += mount_volumes(spec, channels, None if algorithm.get("id") else may_read)
+    mounts = [] if algorithm.get("id") else [*channels.mounts, *code_mounts(algorithm)]
+    training = _built_in(algorithm) if algorithm.get("id") else custom(algorithm, channels, mounts, warnings)
     training["max_retries"] = _retries(annotations)
     if annotations.get(UNCONDITIONAL) == "true":
         training["framework"]["custom_retry_on_error"] = training["framework"]["type"] == CUSTOM
@@ -146,6 +129,45 @@ def to_native(
         **({"interactive_config": {"notebook": True}} if wants_notebook(job) else {}),
     }
     return Native(document, {DIALECT: stored(job)}, warnings)
+
+
+def _heterogeneous(
+    job: Mapping[str, Any], capacities: Sequence[NodeCapacity], may_read: Callable[[str], bool], *, uses_images: bool
+) -> Native:
+    """A job whose tasks are roles: the usual document of its common code and channels, with the roles' programs."""
+    resource = (job.get("spec") or {}).get("resource") or {}
+    algorithm, tasks = job["algorithm"], job["tasks"]
+    if algorithm.get("id"):
+        raise BadSpec("a built-in method starts equal ranks; leave tasks out, or id", field="algorithm.id")
+    if resource.get("node_count", 1) > 1:
+        raise BadSpec("each task has its own, in task_resource", field="spec.resource.node_count")
+    warnings: list[str] = []
+    roles, mounts = roles_of(algorithm, tasks, resource, capacities, warnings)
+    whole = {**algorithm_of_all(algorithm, tasks), "command": algorithm.get("command") or ":"}
+    as_one = {name: value for name, value in job.items() if name != "tasks"}
+    annotations = (job["metadata"].get("annotations") or {}).items()
+    others = {name: value for name, value in annotations if name != TEMPLATE}
+    as_one["metadata"] = {**job["metadata"], "annotations": others}
+    as_one["spec"] = {**(job.get("spec") or {}), "resource": {**resource, "flavor_id": None}}
+    native = to_native({**as_one, "algorithm": whole}, capacities, may_read, uses_images=uses_images)
+    training, resources = native.document["training_config"], native.document["resource_config"]
+    code = {name: value for name, value in training["framework"].items() if name not in _PROGRAM}
+    kept = {name: value for name, value in resources.items() if name not in _OF_ROLES}
+    document = {
+        **native.document,
+        "training_config": {**training, "framework": code},
+        "resource_config": {**kept, **_mounts_of_all(resources, mounts)},
+        "tasks": roles,
+    }
+    found = [*dict.fromkeys([*warnings_of(job, FIELDS), *warnings_of_values(job), *native.warnings, *warnings])]
+    return Native(document, {DIALECT: stored(job)}, found)
+
+
+def _mounts_of_all(resources: Mapping[str, Any], mounts: Sequence[Mount]) -> dict[str, Any]:
+    """The mounts of the common code, channels and volumes, and of each task."""
+    found = [*(resources.get("mounts") or []), *(native_mounts(mounts).get("mounts") or [])]
+    by_path = {each["path"]: each for each in found}
+    return {"mounts": [*by_path.values()]} if by_path else {}
 
 
 def _scheduling(policy: Mapping[str, Any], stop: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -179,165 +201,6 @@ def _packages(algorithm: Mapping[str, Any], *, uses_images: bool) -> dict[str, A
     if algorithm.get("id") or not algorithm.get("code_dir") or in_image:
         return {}
     return {"packages": {"requirements_file": "pip-requirements.txt", "requirements_file_required": False}}
-
-
-def channels_of(algorithm: Mapping[str, Any]) -> Channels:
-    """Raises BadSpec for an input without a URL, and for outputs without a common directory."""
-    found = Channels([], None, [], [], {})
-    for number, each in enumerate(algorithm.get("inputs") or []):
-        remote = each["remote"]
-        if "obs" not in remote:
-            raise BadSpec("set remote.obs.obs_url", field=f"algorithm.inputs.{number}")
-        location = obs_uri(remote["obs"]["obs_url"])
-        found.sources.append({"path": location})
-        mount = mount_of_data(each.get("local_dir") or "", location, number)
-        _pass_path(found, each, mount.reference)
-        if mount.mounted:
-            found.mounts.append(mount)
-    outputs = algorithm.get("outputs") or []
-    place, folders = _common(outputs)
-    for each, folder in zip(outputs, folders, strict=True):
-        reference = f"{_OUTPUT}/{folder}".rstrip("/")
-        _pass_path(found, each, reference)
-        if local := (each.get("local_dir") or "").rstrip("/"):
-            native = {"type": OUTPUT, **({"sub_path": folder} if folder else {}), **OPTIONAL}
-            found.mounts.append(Mount(local, "", reference, native))
-    return found._replace(output_path=place)
-
-
-def _mount_volumes(
-    spec: Mapping[str, Any], channels: Channels, may_read: Callable[[str], bool] | None
-) -> Iterator[str]:
-    """Adds NFS directories that the operator has mounted to the data of the job; yields a warning for each other one.
-
-    ``may_read`` is None for a built-in method.
-    """
-    for number, volume in enumerate(spec.get("volumes") or []):
-        nfs, field = volume.get("nfs"), f"spec.volumes.{number}.nfs"
-        if not nfs:
-            continue
-        server, _, path = nfs["nfs_server_path"].partition(":")
-        location = f"nfs/{server}/{path.strip('/')}".rstrip("/")
-        if may_read is None:
-            yield warning(field, "a built-in method reads its inputs alone")
-        elif not may_read(location):
-            yield warning(field, f"jobs may not read {location}: it must lie below a storage root of the operator")
-        else:
-            channels.mounts.append(mount_of_data(nfs["local_path"], location, len(channels.sources)))
-            channels.sources.append({"path": location})
-            if nfs.get("read_only") is False:
-                yield warning(f"{field}.read_only", "volumes are read-only: write to an output")
-
-
-def obs_uri(place: str) -> str:
-    """`/bucket/directory/` is the same as `obs://bucket/directory/`."""
-    return place if "://" in place else f"obs://{place.lstrip('/')}"
-
-
-def _pass_path(channels: Channels, channel: Mapping[str, Any], reference: str) -> None:
-    if channel.get("access_method") == "env":
-        channels.variables[channel["name"]] = reference
-    else:
-        channels.arguments.append(f"--{channel['name']}={reference}")
-
-
-def _common(outputs: Sequence[Mapping[str, Any]]) -> tuple[str | None, list[str]]:
-    """The common destination of the outputs, and the folder of each output in it."""
-    if not outputs:
-        return None, []
-    for number, each in enumerate(outputs):
-        if "obs" not in each["remote"]:
-            raise BadSpec("set remote.obs.obs_url", field=f"algorithm.outputs.{number}")
-    places = [obs_uri(each["remote"]["obs"]["obs_url"]).rstrip("/") for each in outputs]
-    scheme, _, _ = places[0].partition("://")
-    paths = [place.partition("://")[2] for place in places]
-    common = paths[0] if len(paths) == 1 else posixpath.commonpath(paths)
-    if "/" not in common or any(not place.startswith(f"{scheme}://") for place in places):
-        raise BadSpec("several outputs must be in one directory of one bucket", field="algorithm.outputs")
-    return f"{scheme}://{common}", [path.removeprefix(common).strip("/") for path in paths]
-
-
-def _custom(
-    algorithm: Mapping[str, Any], channels: Channels, mounts: Sequence[Mount], warnings: list[str]
-) -> dict[str, Any]:
-    """`training_config` of a job with its own code. Raises BadSpec."""
-    given = [(each["name"], map_paths(each["value"], mounts)) for each in algorithm.get("parameters") or []]
-    named = [name for name, _ in given]
-    twice = next((name for name in named if named.count(name) > 1), None)
-    if twice is not None:
-        raise BadSpec(f"{twice} is set twice", field="algorithm.parameters")
-    arguments = [f"--{name}={value}" for name, value in given] + channels.arguments
-    framework: dict[str, Any] = {"type": CUSTOM}
-    if code := algorithm.get("code_dir"):
-        framework["custom_code_dir"] = _place(code)
-    start = _start(algorithm, mounts, warnings)
-    if command := algorithm.get("command"):
-        words = " ".join([map_paths(command, mounts), *map(shlex.quote, arguments)])
-        framework["custom_command"] = ["bash", "-c", f"cd {shlex.quote(start)} || exit\n{words}" if start else words]
-    else:
-        framework |= _script(algorithm, arguments, start)
-    variables = {name: map_paths(value, mounts) for name, value in (algorithm.get("environments") or {}).items()}
-    environment = {**_ENVIRONMENT, **channels.variables, **variables}
-    return {
-        "training_type": "SFT",
-        "base_model": {"model_id": NO_MODEL},
-        "framework": framework,
-        "environment": {name: value for name, value in environment.items() if not is_reserved(name)},
-    }
-
-
-def _code_mounts(algorithm: Mapping[str, Any]) -> list[Mount]:
-    """The mounts of the code directory. Raises BadSpec."""
-    code, local = algorithm.get("code_dir") or "", (algorithm.get("local_code_dir") or "").rstrip("/")
-    if local and not posixpath.normpath(local).startswith(_HOME):
-        raise BadSpec("must be a directory below /home", field="algorithm.local_code_dir")
-    if not code:
-        return []
-    place = code.removeprefix("file://").rstrip("/")
-    paths = [local or f"{_USUAL_CODE}/{posixpath.basename(place)}", *([place] if code.startswith("file://") else [])]
-    return [Mount(path, "", _CODE, {"type": CODE, **OPTIONAL}) for path in paths if path]
-
-
-def _start(algorithm: Mapping[str, Any], mounts: Sequence[Mount], warnings: list[str]) -> str:
-    """The directory of `working_dir`; empty for the default. Raises BadSpec."""
-    directory = (algorithm.get("working_dir") or "").rstrip("/")
-    if not directory:
-        return ""
-    if not directory.startswith("/"):
-        raise BadSpec("must be an absolute path", field="algorithm.working_dir")
-    found = map_paths(posixpath.normpath(directory), mounts)
-    if found.startswith("/"):
-        warnings.append(warning("algorithm.working_dir", "is not in the code, an input or an output of the job"))
-        return ""
-    return found
-
-
-def _script(algorithm: Mapping[str, Any], arguments: Sequence[str], start: str) -> dict[str, Any]:
-    code, script = algorithm.get("code_dir"), algorithm.get("boot_file")
-    if not code:
-        raise BadSpec("is required, with boot_file, without id and command", field="algorithm.code_dir")
-    if not script:
-        raise BadSpec("is required: the script in code_dir", field="algorithm.boot_file")
-    if not start:
-        return {"custom_script_path": _boot_file(script, code)} | (
-            {"custom_arguments": [*arguments]} if arguments else {}
-        )
-    inner = below(_boot_file(script, code), _place(code))
-    if not inner:
-        raise BadSpec("must be in code_dir", field="algorithm.boot_file")
-    return {"custom_command": ["bash", "-c", 'cd "$0" && exec python "$@"', start, f"{_CODE}/{inner}", *arguments]}
-
-
-def _boot_file(script: str, code: str) -> str:
-    """The script's place, or its path in code that is uploaded or a commit of a repository."""
-    return script if is_bundle(code) else _place(script)
-
-
-def _place(path: str) -> str:
-    """A path without a scheme is in OBS; code that is uploaded, or a commit, is named as it is."""
-    if is_bundle(path):
-        return path
-    return path.removeprefix("file://") if path.startswith("file://") else obs_uri(path)
 
 
 def _built_in(algorithm: Mapping[str, Any]) -> dict[str, Any]:
@@ -392,4 +255,12 @@ def stored(job: Mapping[str, Any]) -> dict[str, Any]:
     variables = sorted(job["algorithm"].get("environments") or {})
     found = {"metadata": metadata, "algorithm": algorithm, "spec": job.get("spec") or {}, "variables": variables}
     keys = ((job.get("endpoints") or {}).get("ssh") or {}).get("key_pair_names")
-    return {**found, **({"key_pair_names": keys} if keys else {})}
+    if keys:
+        found["key_pair_names"] = keys
+    return found | ({"tasks": [*map(_stored_task, job["tasks"])]} if job.get("tasks") else {})
+
+
+def _stored_task(task: Mapping[str, Any]) -> dict[str, Any]:
+    algorithm = {name: value for name, value in task["algorithm"].items() if name != "environments"}
+    variables = sorted(task["algorithm"].get("environments") or {})
+    return {**task, "algorithm": algorithm, "variables": variables}

@@ -19,6 +19,7 @@ class EventType(StrEnum):
     ATTEMPT_STARTED = "attempt.started"
     ATTEMPT_ENDED = "attempt.ended"
     RANK_EXITED = "rank.exited"
+    TASK_RESTARTED = "task.restarted"
     CHECKPOINT_SAVED = "checkpoint.saved"
     CHECKPOINT_FAILED = "checkpoint.failed"
     CHECKPOINT_PRUNED = "checkpoint.pruned"

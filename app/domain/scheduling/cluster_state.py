@@ -10,7 +10,6 @@ from app.domain.scheduling.queue_order import QueuedJob
 from app.domain.scheduling.resources import NodeCapacity, Request
 from app.domain.scheduling.scoring import Weights
 from app.domain.scheduling.serving_order import Accounts, Ledger
-from app.domain.units import WHOLE
 
 
 class ClusterState:
@@ -39,11 +38,11 @@ class ClusterState:
         return request.is_gang or self.node_index.starts_on(request, node.name)
 
     def start(self, job: QueuedJob, placement: Placement) -> None:
-        self.ledger.count(job, len(placement.parts) * len(placement.devices) * placement.share / WHOLE)
+        self.ledger.count(job, placement.amounts.get(job.request.device_kind, 0))
         for part in placement.parts:
             node = self.node_index.nodes[part.node]
             indices = (device.index for device in part.devices)
-            self.node_index.change(node.with_job(indices, placement.share, job.request.quantities))
+            self.node_index.change(node.with_job(indices, placement.share, part.quantities(job.request)))
 
     def reserve(self, room: Room) -> None:
         """Reserve the free devices of the room: only jobs that end in time may still use them."""

@@ -100,15 +100,23 @@ class QuotaUsage:
         """Usage above the deserved quota, without the ``clearing`` part that is not in use yet."""
         return _beyond(self.used.get(kind, 0) - clearing, self.quota.of(kind).deserved or 0)
 
-    def with_one_more(self, kind: str, count: float, *, preemptible: bool) -> "QuotaUsage":
-        fixed = self.fixed if preemptible else {**self.fixed, kind: self.fixed.get(kind, 0) + count}
-        used = {**self.used, kind: self.used.get(kind, 0) + count}
-        return replace(self, used=used, fixed=fixed, running=self.running + 1)
+    def with_one_more(
+        self, kind: str, count: float, *, preemptible: bool, others: Mapping[str, float] = MappingProxyType({})
+    ) -> "QuotaUsage":
+        """With a job that has ``count`` devices of this kind, and ``others`` of other kinds."""
+        return self._changed({kind: count, **others}, 1, preemptible=preemptible)
 
-    def with_one_less(self, kind: str, count: float, *, preemptible: bool) -> "QuotaUsage":
-        used = {**self.used, kind: round(self.used.get(kind, 0) - count, 6)}
-        fixed = self.fixed if preemptible else {**self.fixed, kind: round(self.fixed.get(kind, 0) - count, 6)}
-        return replace(self, used=used, fixed=fixed, running=self.running - 1)
+    def with_one_less(
+        self, kind: str, count: float, *, preemptible: bool, others: Mapping[str, float] = MappingProxyType({})
+    ) -> "QuotaUsage":
+        return self._changed({kind: count, **others}, -1, preemptible=preemptible)
+
+    def _changed(self, counts: Mapping[str, float], sign: int, *, preemptible: bool) -> "QuotaUsage":
+        used, fixed = dict(self.used), dict(self.fixed)
+        for kind, count in counts.items():
+            for usage in (used,) if preemptible else (used, fixed):
+                usage[kind] = round(usage.get(kind, 0) + sign * count, 6)
+        return replace(self, used=used, fixed=fixed, running=self.running + sign)
 
 
 def refusal(

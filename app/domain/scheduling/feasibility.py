@@ -8,6 +8,8 @@ from app.domain.names import EITHER
 from app.domain.scheduling import gang_placement
 from app.domain.scheduling.filters import could_fit, describe, is_of_type, missing_labels, part_mb, usable_devices
 from app.domain.scheduling.resources import NodeCapacity, Request
+from app.domain.scheduling.roles.packing import emptied, pack
+from app.domain.scheduling.roles.reasons import asked_for
 from app.domain.spec.frameworks.requirements import how_to_offer
 from app.domain.spec.model import JobDocument
 from app.domain.suggestions import did_you_mean
@@ -52,6 +54,9 @@ def refuse_unfitting(request: Request, nodes: Sequence[NodeCapacity]) -> None:
     """
     if not nodes:
         return
+    if request.roles:
+        _refuse_unfitting_roles(request, nodes)
+        return
     if any(not could_fit(request, node) for node in nodes):
         _refuse_too_many_nodes(request, nodes)
         return
@@ -72,6 +77,23 @@ def refuse_unfitting(request: Request, nodes: Sequence[NodeCapacity]) -> None:
         f"needs {describe(request)} on one node; no node could ever give that: {why}{_largest(nodes)}",
         field="resource_config",
     )
+
+
+def _refuse_unfitting_roles(request: Request, nodes: Sequence[NodeCapacity]) -> None:
+    """Raise, naming the role, when no node could hold one of its instances, or the nodes not all of them together."""
+    for number, role in enumerate(request.roles):
+        try:
+            refuse_unfitting(role.each, nodes)
+        except CannotFit as error:
+            if error.field is not None and error.field.startswith("resource_config"):
+                error.field = f"tasks.{number}.{error.field}"
+            raise
+    if pack(request, map(emptied, nodes)) is None:
+        raise CannotFit(
+            f"needs {asked_for(request)}; all nodes together could not hold that, even when nothing runs on them: ask "
+            "for fewer instances, or for fewer devices in each",
+            field="tasks",
+        )
 
 
 def _refuse_too_many_nodes(request: Request, nodes: Sequence[NodeCapacity]) -> None:

@@ -4,11 +4,12 @@ from collections.abc import Collection, Iterator, Mapping
 
 from app.domain.scheduling import gang_placement
 from app.domain.scheduling.filters import avoided
-from app.domain.scheduling.gang_placement import Candidate, Rank
+from app.domain.scheduling.gang_placement import Candidate, Part, Rank
 from app.domain.scheduling.placement import Placement
 from app.domain.scheduling.preemption import Room
 from app.domain.scheduling.queue_order import QueuedJob
 from app.domain.scheduling.resources import NodeCapacity, Request
+from app.domain.scheduling.roles import packing, reasons
 from app.domain.scheduling.running_index import RunningIndex
 from app.domain.scheduling.scoring import Weights
 from app.domain.scheduling.serving_order import Ledger
@@ -31,18 +32,28 @@ class GangIndex:
         """Return where the whole gang can start now, or why it can't."""
         asked = job.request, job.avoids
         if asked not in self._reasons:
-            parts = gang_placement.choose(job.request, self._candidates(job), self._weights, job.no_room_on)
+            parts = self._parts(job)
             if parts is not None:
-                return Placement(job_id=job.job_id, node=parts[0].node, devices=parts[0].devices, others=parts[1:])
-            self._reasons[asked] = gang_placement.explain(job.request, list(self._nodes.values()), self._excluded(job))
+                return Placement.of(job.job_id, parts)
+            explain = reasons.explain if job.request.roles else gang_placement.explain
+            self._reasons[asked] = explain(job.request, list(self._nodes.values()), self._excluded(job))
         return self._reasons[asked]
+
+    def _parts(self, job: QueuedJob) -> tuple[Part, ...] | None:
+        if job.request.roles:
+            return packing.pack(job.request, self._given(job), job.no_room_on)
+        return gang_placement.choose(job.request, self._candidates(job), self._weights, job.no_room_on)
 
     def refresh(self, node: NodeCapacity) -> dict[object, Request]:
         """Note a changed node; returns the refused requests of which it could hold a part now."""
-        reopened = [asked for asked in self._reasons if gang_placement.candidates(asked[0], node, self._weights)]
+        reopened = [asked for asked in self._reasons if self._holds_a_part(asked[0], node)]
         for asked in reopened:
             del self._reasons[asked]
         return {(asked if asked[1] else asked[0]): asked[0] for asked in reopened}
+
+    def _holds_a_part(self, request: Request, node: NodeCapacity) -> bool:
+        parts = [role.each for role in request.roles] or [request]
+        return any(gang_placement.candidates(each, node, self._weights) for each in parts)
 
     def is_unplaceable(self, job: QueuedJob) -> bool:
         """Whether the gang is already known to fit nowhere now."""
@@ -51,7 +62,10 @@ class GangIndex:
     def could_hold(self, job: QueuedJob) -> bool:
         """Whether enough eligible nodes could hold it if they were empty."""
         asked = job.request, job.avoids
-        if asked not in self._could:
+        if asked not in self._could and job.request.roles:
+            empty = map(packing.emptied, self._given(job))
+            self._could[asked] = packing.pack(job.request, empty) is not None
+        elif asked not in self._could:
             self._could[asked] = gang_placement.most_alike(job.request, self._given(job)) >= job.request.node_count
         return self._could[asked]
 
@@ -60,6 +74,8 @@ class GangIndex:
     ) -> tuple[Room, ...]:
         """The nodes to reserve, ``on`` restricts them; empty if it would not fit even after all jobs there ended."""
         excluded = self._excluded(job).union(job.no_room_on)
+        if job.request.roles:
+            return running_index.rooms_in_time(job, self._without(excluded, on))
         known = (
             self._soonest(job.request.device_count, running_index) if on is None else ((0.0, 0, name) for name in on)
         )
@@ -68,6 +84,8 @@ class GangIndex:
 
     def rooms_of_stopping(self, job: QueuedJob, running_index: RunningIndex) -> tuple[Room, ...]:
         """The nodes that it awaits, if the jobs that are already stopping there free enough."""
+        if job.request.roles:
+            return running_index.rooms_of_stopping(job, self._without(self._excluded(job), job.awaits))
         found: dict[str, list[Room]] = {}  # by device type
         nodes = [self._nodes[name] for name in job.awaits if name in self._nodes and name not in self._excluded(job)]
         for alike in (alike for node in nodes for alike in gang_placement.alike_in(job.request, node)):
@@ -78,6 +96,9 @@ class GangIndex:
 
     def rooms_by_preemption(self, job: QueuedJob, running_index: RunningIndex, ledger: Ledger) -> tuple[Room, ...]:
         """The nodes where preemption loses the least work, of those examined; empty if that is not enough."""
+        if job.request.roles:
+            given_nodes = self._without(self._excluded(job).union(job.no_room_on))
+            return running_index.rooms_for_roles(job, given_nodes, ledger)
         free = {each.node.name for each in self._candidates(job)}
         excluded = self._excluded(job).union(job.no_room_on)
         given = {name: node for name, node in self._nodes.items() if name not in excluded}
@@ -86,6 +107,10 @@ class GangIndex:
     def best_free(self, job: QueuedJob) -> Placement | None:
         found = self.place(job)
         return None if isinstance(found, str) else found
+
+    def _without(self, excluded: Collection[str], on: Collection[str] | None = None) -> list[NodeCapacity]:
+        nodes = self._nodes.items()
+        return [node for name, node in nodes if name not in excluded and (on is None or name in on)]
 
     def _soonest(self, devices: int, running_index: RunningIndex) -> Iterator[Rank]:
         """Nodes with lower bounds for when so many devices are free, soonest first; a node may occur twice."""
@@ -108,5 +133,9 @@ class GangIndex:
     def _excluded(self, job: QueuedJob) -> frozenset[str]:
         asked = job.request, job.avoids
         if asked not in self._avoided:
-            self._avoided[asked] = avoided(job.request, job.avoids, self._nodes)
+            self._avoided[asked] = (
+                packing.excluded(job.request, job.avoids, self._nodes.values())
+                if job.request.roles
+                else avoided(job.request, job.avoids, self._nodes)
+            )
         return self._avoided[asked]

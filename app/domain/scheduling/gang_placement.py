@@ -16,18 +16,33 @@ from app.domain.scheduling.filters import (
     with_most_free,
 )
 from app.domain.scheduling.preemption import Room
-from app.domain.scheduling.resources import Device, NodeCapacity, Request
+from app.domain.scheduling.resources import NOTHING, Device, NodeCapacity, Quantities, Request
 from app.domain.scheduling.scoring import SAME_SWITCH, Weights, closeness, score_node
 
 Rank = tuple[float, int, str]  # of a node: (seconds until it is free, number of jobs that must end there, name)
 
 
 @dataclass(frozen=True, kw_only=True)
+class PlacedInstance:
+    """The devices of an instance of a role."""
+
+    role: str
+    index: int
+    devices: tuple[Device, ...]
+    quantities: Quantities = NOTHING
+
+
+@dataclass(frozen=True, kw_only=True)
 class Part:
-    """The devices of a gang on one node."""
+    """The devices of a gang on one node, and the instances of roles that have them, by role and index."""
 
     node: str
     devices: tuple[Device, ...]
+    instances: tuple[PlacedInstance, ...] = ()
+
+    def quantities(self, request: Request) -> Quantities:
+        """What the job takes of the node's amounts."""
+        return sum((each.quantities for each in self.instances), NOTHING) if request.roles else request.quantities
 
 
 @dataclass(frozen=True, kw_only=True)

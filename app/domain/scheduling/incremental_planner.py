@@ -91,7 +91,7 @@ class IncrementalPlanner:
         queues = {use.queue for use in uses if ledger.room(use.queue) <= 0}
         projects = {use.project for use in uses}
         for use in uses:
-            if ledger.is_held(use.project, use.kind):
+            if any(ledger.is_held(use.project, kind) for kind in (use.kind, *use.others)):
                 return None
             ledger.release(use)
         reopened: dict[object, Request] = {}

@@ -271,9 +271,8 @@ class Planning:
         if not 0 < owed <= self._running_index.stopping(job.project, job.request.device_kind):
             return ()
         place = self._gangs.best_free(job) if job.request.is_gang else self._node_index.best_free(job)
-        amounts = job.request.quantities
         parts = place.parts if place is not None else ()
-        return tuple(Room(node=part.node, devices=part.devices, amounts=amounts) for part in parts)
+        return tuple(Room(node=part.node, devices=part.devices, amounts=part.quantities(job.request)) for part in parts)
 
     def _rooms_by_preemption(self, job: QueuedJob) -> tuple[Room, ...]:
         if job.request.is_gang:

@@ -29,6 +29,8 @@ class Running:
     is_stopping: bool = False  # it was asked to stop, for any reason, or is exporting
     loss: float = 0.0
     ends_in: float | None = None  # seconds, by its own estimate
+    # Of a job with roles: its devices on all nodes by kind, of which `kind` is that of those on this one.
+    by_kind: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def amount(self) -> float:
@@ -75,7 +77,7 @@ class Preemptor:
 
     def may_take(self, victim: Running, taken: Sequence[Running] = ()) -> bool:
         """Whether the victim has lower priority in the same project, or belongs to a project that has borrowed."""
-        if not victim.may_be_preempted or victim.is_stopping or victim.kind != self.job.request.device_kind:
+        if not victim.may_be_preempted or victim.is_stopping or victim.kind not in self.job.request.amounts:
             return False
         if victim.project == self.job.project:
             return victim.priority < self.job.priority

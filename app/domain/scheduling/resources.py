@@ -9,6 +9,7 @@ from typing import NamedTuple
 from app.domain.spec.frameworks.requirements import needed
 from app.domain.spec.inference import TRAINING
 from app.domain.spec.model import JobDocument
+from app.domain.spec.role_documents import document_of
 from app.domain.units import WHOLE
 
 _SLICE = "-mig-"
@@ -92,8 +93,21 @@ class GpuType(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
+class RoleRequest:
+    """``count`` instances of a role of a job, each with the resources of ``each``, which has no roles."""
+
+    role: str
+    count: int
+    each: "Request"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Request:
-    """The resources of a job on one node, and the number of such nodes."""
+    """The resources of a job on one node, and the number of such nodes.
+
+    With ``roles`` the job has their instances instead, packed onto few nodes; ``device_kind`` is then cuda where any
+    instance has GPUs, and ``device_count`` the number of devices of this kind.
+    """
 
     node_count: int = 1
     device_count: int = 1
@@ -113,6 +127,7 @@ class Request:
     preferred_labels: frozenset[str] = frozenset()
     avoided_labels: frozenset[str] = frozenset()
     trains: bool = True  # False: a batch, features or an evaluation
+    roles: tuple[RoleRequest, ...] = ()
 
     def __hash__(self) -> int:
         return self._hash
@@ -132,9 +147,20 @@ class Request:
         """Number of devices that it takes; a request by memory counts as whole until a device is chosen."""
         return self.node_count * self.device_count * self.gpu_share / WHOLE
 
+    @cached_property
+    def amounts(self) -> Mapping[str, float]:
+        """Number of devices by kind: a job with roles may have GPUs and CPU slots."""
+        if not self.roles:
+            return {self.device_kind: self.amount}
+        found = dict.fromkeys((each.each.device_kind for each in self.roles), 0.0)
+        for each in self.roles:
+            found[each.each.device_kind] += each.count * each.each.device_count
+        return found
+
     @property
     def is_gang(self) -> bool:
-        return self.node_count > 1
+        """Whether its devices are chosen together, on several nodes or for several instances."""
+        return self.node_count > 1 or bool(self.roles)
 
     @property
     def gpu_type_names(self) -> list[str]:
@@ -279,6 +305,8 @@ def gpu_types_of(raw: str | Sequence[str]) -> tuple[GpuType, ...]:
 
 def request_of(document: JobDocument, *, has_gpus: bool) -> Request:
     """The resource request of a job document; ``auto`` becomes CUDA where any node has a GPU, else CPU."""
+    if document.tasks:
+        return _of_roles(document, has_gpus=has_gpus)
     resources, scheduling = document.resource_config, document.scheduling_config
     gpu_types = gpu_types_of(resources.gpu_type or ())
     fraction, memory_mb = resources.gpu_fraction, resources.gpu_memory_request_mb
@@ -306,4 +334,26 @@ def request_of(document: JobDocument, *, has_gpus: bool) -> Request:
         preferred_labels=frozenset(resources.node_affinity),
         avoided_labels=frozenset(resources.node_anti_affinity),
         trains=document.kind == TRAINING,
+    )
+
+
+def _of_roles(document: JobDocument, *, has_gpus: bool) -> Request:
+    found = tuple(
+        RoleRequest(role=role.role, count=role.count, each=request_of(document_of(document, role), has_gpus=has_gpus))
+        for role in document.tasks
+    )
+    kind = "cuda" if any(each.each.device_kind == "cuda" for each in found) else "cpu"
+    return replace(
+        found[0].each,
+        roles=found,
+        device_kind=kind,
+        device_count=sum(each.count * each.each.device_count for each in found if each.each.device_kind == kind),
+        cpu_cores=sum(each.count * each.each.cpu_cores for each in found),
+        ram_min_mb=sum(each.count * each.each.ram_min_mb for each in found),
+        storage_min_mb=sum(each.count * each.each.storage_min_mb for each in found),
+        gpu_types=(),
+        gpu_memory_min_mb=0,
+        required_capabilities=frozenset[str]().union(*(each.each.required_capabilities for each in found)),
+        required_labels=frozenset(document.resource_config.required_node_labels),
+        forbidden_labels=frozenset(document.resource_config.forbidden_node_labels),
     )

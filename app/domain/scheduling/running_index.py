@@ -11,6 +11,7 @@ from app.domain.scheduling.node_classes import CandidateNodes
 from app.domain.scheduling.preemption import Preemptor, Room, Running, least_room, room_after
 from app.domain.scheduling.queue_order import QueuedJob
 from app.domain.scheduling.resources import NOTHING, NodeCapacity
+from app.domain.scheduling.roles import rooms
 from app.domain.scheduling.serving_order import Ledger
 
 # Budget of nodes examined for victims in one pass, about a second. One job may use at most half of the rest, so that
@@ -98,6 +99,21 @@ class RunningIndex:
                 after += preemption.is_enough
                 preemption.offer(given[name])
         return preemption.rooms()
+
+    def rooms_for_roles(self, job: QueuedJob, nodes: Sequence[NodeCapacity], ledger: Ledger) -> tuple[Room, ...]:
+        """The same for a job with roles, on some of these nodes."""
+        if self._budget <= 0:
+            return ()
+        self._budget -= len(nodes)
+        return rooms.by_preemption(self._preemptor(job, ledger), nodes, self._on)
+
+    def rooms_in_time(self, job: QueuedJob, nodes: Sequence[NodeCapacity]) -> tuple[Room, ...]:
+        """For a job with roles: the rooms that are free soonest without preemption."""
+        return rooms.in_time(job.request, nodes, self._on)
+
+    def rooms_of_stopping(self, job: QueuedJob, nodes: Sequence[NodeCapacity]) -> tuple[Room, ...]:
+        """For a job with roles: the rooms on these nodes, if the jobs that are already stopping there free enough."""
+        return rooms.of_stopping(job.request, nodes, self._on)
 
     def room_in_time(self, job: QueuedJob, given: CandidateNodes) -> Room | None:
         """The room that is free soonest without preemption; where no end is known, with the fewest jobs to end."""

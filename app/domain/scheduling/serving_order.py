@@ -34,13 +34,14 @@ class Accounts:
 
 @dataclass(frozen=True, kw_only=True)
 class JobUsage:
-    """Usage that a running job is accounted with."""
+    """Usage that a running job is accounted with; ``others``: its devices of other kinds."""
 
     project: str
     queue: str
     kind: str
     devices: float
     is_preemptible: bool
+    others: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
 
 
 class Ledger:
@@ -74,24 +75,23 @@ class Ledger:
 
     def hold(self, job: QueuedJob) -> None:
         """Hold the project's remaining quota for this job, which has waited long and would starve otherwise."""
-        self._held.add((job.project, job.request.device_kind))
+        self._held.update((job.project, kind) for kind in job.request.amounts)
 
     def reserve(self, job: QueuedJob) -> None:
         """Reserve devices and quota for the job; they count as used in the serving order."""
-        key = job.project, job.request.device_kind
-        self._reserved[key] = self._reserved.get(key, 0) + job.request.amount
-        self._ranks.pop(key, None)
+        for kind, amount in job.request.amounts.items():
+            key = job.project, kind
+            self._reserved[key] = self._reserved.get(key, 0) + amount
+            self._ranks.pop(key, None)
         self.changes += 1
 
     def held_back(self, job: QueuedJob) -> str:
         """Why the remaining quota is held for an older job of the project; "" when the job may use it."""
-        key = job.project, job.request.device_kind
-        reserved = self._reserved.get(key, 0)
-        if key in self._held or (
-            reserved > 0
-            and self._usage_of(job.project).excess(job.request.device_kind, job.request.amount + reserved) > 0
-        ):
-            return f"what the project {job.project} may use is reserved for an older job of it"
+        for kind, amount in job.request.amounts.items():
+            key = job.project, kind
+            reserved = self._reserved.get(key, 0)
+            if key in self._held or (reserved > 0 and self._usage_of(job.project).excess(kind, amount + reserved) > 0):
+                return f"what the project {job.project} may use is reserved for an older job of it"
         return ""
 
     def is_stopped(self, job: QueuedJob) -> bool:
@@ -102,47 +102,58 @@ class Ledger:
         standing = self._projects.get(job.project)
         if standing is None:
             return ""
-        request = job.request
-        like = job.project, request.device_kind, request.amount, job.is_preemptible
+        found = (self._refusal(job, standing, kind, amount) for kind, amount in job.request.amounts.items())
+        return next(filter(None, found), "")
+
+    def _refusal(self, job: QueuedJob, standing: QuotaUsage, kind: str, amount: float) -> str:
+        like = job.project, kind, amount, job.is_preemptible
         known = self._refusals.get(like)
         if known is None or known[0] is not standing:
             reason = refusal(
                 job.project,
                 standing,
-                request.device_kind,
-                request.amount,
+                kind,
+                amount,
                 preemptible=job.is_preemptible,
-                clearing=self._clearing.get((job.project, request.device_kind), 0),
+                clearing=self._clearing.get((job.project, kind), 0),
             )
             known = self._refusals[like] = standing, reason
         return known[1]
 
     def count_clearing(self, job: QueuedJob) -> None:
         """Count devices that are being cleared for the job as used, or too many would be cleared."""
-        key = job.project, job.request.device_kind
-        self._clearing[key] = self._clearing.get(key, 0) + job.request.amount
+        for kind, amount in job.request.amounts.items():
+            key = job.project, kind
+            self._clearing[key] = self._clearing.get(key, 0) + amount
         self.count(job, job.request.amount)
 
     def count(self, job: QueuedJob, devices: float) -> None:
-        """Account for the start of the job with this number of devices."""
-        kind = job.request.device_kind
+        """Account for the start of the job with this number of devices of its kind."""
+        kind, group = job.request.device_kind, self.group(job)
+        others = {each: amount for each, amount in job.request.amounts.items() if each != kind}
         standing = self._usage_of(job.project)
-        self._projects[job.project] = standing.with_one_more(kind, devices, preemptible=job.is_preemptible)
-        self._ranks.pop((job.project, kind), None)
+        self._projects[job.project] = standing.with_one_more(
+            kind, devices, preemptible=job.is_preemptible, others=others
+        )
+        for each, amount in {kind: devices, **others}.items():
+            self._ranks.pop((job.project, each), None)
+            place = (job.project, group, each)
+            self._queue_use[place] = self._queue_use.get(place, 0) + amount
         self.changes += 1
-        place = (job.project, self.group(job), kind)
-        self._queue_use[place] = self._queue_use.get(place, 0) + devices
         if job.queue in self._room:
             self._room[job.queue] -= 1
 
     def release(self, use: JobUsage) -> None:
         """Account for the end of a job."""
         standing = self._usage_of(use.project)
-        self._projects[use.project] = standing.with_one_less(use.kind, use.devices, preemptible=use.is_preemptible)
-        self._ranks.pop((use.project, use.kind), None)
+        self._projects[use.project] = standing.with_one_less(
+            use.kind, use.devices, preemptible=use.is_preemptible, others=use.others
+        )
+        for kind, devices in {use.kind: use.devices, **use.others}.items():
+            self._ranks.pop((use.project, kind), None)
+            place = use.project, self.group_of(use.queue), kind
+            self._queue_use[place] = round(self._queue_use.get(place, 0) - devices, 6)
         self.changes += 1
-        place = use.project, self.group_of(use.queue), use.kind
-        self._queue_use[place] = round(self._queue_use.get(place, 0) - use.devices, 6)
         if use.queue in self._room:
             self._room[use.queue] += 1
 
@@ -159,12 +170,16 @@ class Ledger:
 
     def is_ever_within(self, job: QueuedJob) -> bool:
         """Whether the quota admits such a job at all."""
-        quota, request = self._usage_of(job.project).quota, job.request
-        return not never_fits("", quota, request.device_kind, request.amount, preemptible=job.is_preemptible)
+        quota = self._usage_of(job.project).quota
+        return not any(
+            never_fits("", quota, kind, amount, preemptible=job.is_preemptible)
+            for kind, amount in job.request.amounts.items()
+        )
 
     def is_deserved(self, job: QueuedJob) -> bool:
         """Whether the project stays within its deserved quota with the job."""
-        return self._usage_of(job.project).is_deserved(job.request.device_kind, job.request.amount)
+        standing = self._usage_of(job.project)
+        return all(standing.is_deserved(kind, amount) for kind, amount in job.request.amounts.items())
 
     def borrowed(self, project: str, kind: str) -> float:
         """Usage above the deserved quota, without devices that are still being cleared for the project."""

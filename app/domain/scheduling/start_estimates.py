@@ -1,11 +1,13 @@
 """Start estimates for pending jobs, from the expected ends of running jobs. Pure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from app.domain.scheduling import gang_placement
 from app.domain.scheduling.filters import choose_devices, could_fit, share_on
+from app.domain.scheduling.gang_placement import Part
 from app.domain.scheduling.resources import NodeCapacity, Quantities, Request
+from app.domain.scheduling.roles.packing import pack
 from app.domain.scheduling.scoring import DEFAULT_WEIGHTS
 from app.domain.units import WHOLE
 
@@ -54,18 +56,22 @@ def _serve(
     for gang in [place for place, request in enumerate(line) if request.is_gang and found[place] is None]:
         for name in changed:
             now[name] = _fill(line, found, now[name], seconds, range(begin, gang))
-        found_on = (
-            each for node in now.values() for each in gang_placement.candidates(line[gang], node, DEFAULT_WEIGHTS)
-        )
-        parts = gang_placement.choose(line[gang], found_on, DEFAULT_WEIGHTS)
+        parts = _parts(line[gang], now.values())
         if parts is not None:
             found[gang] = seconds
             for part in parts:
                 indices = (device.index for device in part.devices)
-                now[part.node] = now[part.node].with_job(indices, WHOLE, line[gang].quantities)
+                now[part.node] = now[part.node].with_job(indices, WHOLE, part.quantities(line[gang]))
         begin = gang + 1
     for name in changed:
         now[name] = _fill(line, found, now[name], seconds, range(begin, len(line)))
+
+
+def _parts(request: Request, nodes: Collection[NodeCapacity]) -> tuple[Part, ...] | None:
+    if request.roles:
+        return pack(request, nodes)
+    found_on = (each for node in nodes for each in gang_placement.candidates(request, node, DEFAULT_WEIGHTS))
+    return gang_placement.choose(request, found_on, DEFAULT_WEIGHTS)
 
 
 def _fill(

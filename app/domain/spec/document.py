@@ -93,11 +93,17 @@ def locations(document: JobDocument) -> list[tuple[str, str]]:
         *((each.dataset.path, f"{at}.dataset.path") for each, at in _planned(document) if each.dataset is not None),
         *benchmark_files(document),
         *benchmark_judges(document),
+        *((role.training_config.custom_script_path, script_of_role(i)) for i, role in enumerate(document.tasks)),
     ]
     if not is_custom(document):
         values, field = training.hyperparameters, "training_config.hyperparameters"
         named += [(reward_file(values), f"{field}.{REWARD}"), (reward_model(values), f"{field}.{REWARD_MODEL}")]
     return [(location, field) for location, field in named if location]
+
+
+def script_of_role(number: int) -> str:
+    """The field with the script of a role."""
+    return f"tasks.{number}.training_config.custom_script_path"
 
 
 def uploads(document: JobDocument) -> list[tuple[str, str]]:

@@ -7,6 +7,8 @@ from typing import Any, Literal, Self
 from app.domain.routing import DEFAULT_PRIORITY
 from app.domain.spec.inference import TRAINING, Inference, Requirement
 from app.domain.spec.interactive import NOT_INTERACTIVE, InteractiveConfig
+from app.domain.spec.packages import Packages
+from app.domain.spec.roles import Role
 from app.domain.spec.section import Section
 
 STOP, ROLLBACK = "stop", "rollback"  # OnDivergence.action
@@ -128,25 +130,6 @@ class PlannedEvaluation(Section):
     require: tuple[Requirement, ...] = ()
     resource_config: PlannedResources | None = None  # None: one device of the kind that the training has
     seed: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Packages(Section):
-    """The virtual environment of a script: what is installed into it, beside the node's own packages."""
-
-    requirements: tuple[str, ...] = ()
-    requirements_file: str = ""  # a path in the code: a file with more requirements, or a lock
-    requirements_file_required: bool = True  # False: a job whose code has no such file runs without it
-    lock: str = ""  # requirements with hashes; exactly these are installed
-    python: str = ""  # empty: the node's
-    index_url: str = ""  # empty: the installation's, or PyPI
-    allow_source_builds: bool = False
-
-    @property
-    def are_certain(self) -> bool:
-        """Whether the job installs packages whatever its code has."""
-        in_code = self.requirements_file and self.requirements_file_required
-        return bool(self.requirements or self.lock or in_code)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -364,3 +347,4 @@ class JobDocument(Section):
     interactive_config: InteractiveConfig = NOT_INTERACTIVE
     kind: str = TRAINING  # or another of inference.KINDS
     inference: Inference | None = None  # of all other kinds
+    tasks: tuple[Role, ...] = ()  # the roles of a job whose processes differ

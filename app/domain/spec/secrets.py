@@ -53,7 +53,20 @@ def take_secrets(document: JobDocument, variables: Collection[str] = ()) -> tupl
     if document.tracking:
         trackers = (each.changed(token=MASK) if each.token else each for each in document.tracking)
         masked = masked.changed(tracking=tuple(trackers))
-    return _without_contents(masked), secrets
+    return _without_contents(_with_masked_roles(masked, secrets)), secrets
+
+
+def _with_masked_roles(document: JobDocument, secrets: Mapping[str, str]) -> JobDocument:
+    if not any(path.startswith("tasks.") for path in secrets):
+        return document
+    tasks = []
+    for i, role in enumerate(document.tasks):
+        given = role.training_config.environment
+        masked = {
+            name: MASK if f"tasks.{i}.{_ENVIRONMENT}.{name}" in secrets else value for name, value in given.items()
+        }
+        tasks.append(role.changed(training_config=role.training_config.changed(environment=masked)) if given else role)
+    return document.changed(tasks=tuple(tasks))
 
 
 def _secrets_of(document: JobDocument, variables: Collection[str]) -> dict[str, str]:
@@ -63,6 +76,7 @@ def _secrets_of(document: JobDocument, variables: Collection[str]) -> dict[str, 
     for name, value in document.training_config.environment.items():
         if name in variables or is_secret(name, value):
             secrets[f"{_ENVIRONMENT}.{name}"] = value
+    secrets |= dict(_of_roles(document, variables))
     secrets |= dict(_contents(document))
     secrets |= {tracker_token_path(i): each.token for i, each in enumerate(document.tracking) if each.token}
     for path, value in secrets.items():
@@ -76,6 +90,14 @@ def _secrets_of(document: JobDocument, variables: Collection[str]) -> dict[str, 
             _refuse_mask(value, path)
             secrets[path] = value
     return secrets
+
+
+def _of_roles(document: JobDocument, variables: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Dotted path and value of the roles' own variables."""
+    for i, role in enumerate(document.tasks):
+        for name, value in role.training_config.environment.items():
+            if name in variables or is_secret(name, value):
+                yield f"tasks.{i}.{_ENVIRONMENT}.{name}", value
 
 
 def _contents(document: JobDocument) -> Iterator[tuple[str, str]]:
@@ -136,8 +158,8 @@ def with_secrets(document: JobDocument, secrets: Mapping[str, str]) -> JobDocume
 
 def secret_variables(paths: Iterable[str]) -> list[str]:
     """The names of the environment's variables among these paths of secrets, whatever the names look like."""
-    prefix = f"{_ENVIRONMENT}."
-    return [path.removeprefix(prefix) for path in paths if path.startswith(prefix)]
+    found = (path.partition(f"{_ENVIRONMENT}.") for path in paths)
+    return [name for before, at, name in found if at and (not before or before.startswith("tasks."))]
 
 
 def source_path(index: int) -> str:

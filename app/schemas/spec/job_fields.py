@@ -1,5 +1,6 @@
 """How each field of a native job document is handled."""
 
+from app.domain.spec.role_documents import RESOURCES as OF_INSTANCES
 from app.schemas.spec.field_verdicts import Table, acted_on, warned
 from app.schemas.spec.resource_config import OF_RESOURCES
 
@@ -194,6 +195,27 @@ _PLANNED: Table = {
     **{f"{_EVALUATIONS}.{_RESOURCES}.{name}": _PLACEMENT[f"{_RESOURCES}.{name}"] for name in OF_RESOURCES},
 }
 
+_OF_ROLES: Table = {
+    "tasks.role": acted_on("the role's name, in logs, events and the environment; the same name twice is 400"),
+    "tasks.count": acted_on("instances of the role; more than 64 of all roles together is 400"),
+    "tasks.depends_on": acted_on("the order in which roles are started; roles that wait for each other are 400"),
+    "tasks.restart": acted_on("whether an instance that fails is started again alone"),
+    "tasks.sidecar": acted_on("stops the role after the others; a job of sidecars alone is 400"),
+    **{
+        f"tasks.training_config.{name}": _TRAINING[f"{_FRAMEWORK}.{name}"]
+        for name in ("custom_script_path", "custom_arguments", "custom_command")
+    },
+    "tasks.training_config.environment": _TRAINING["training_config.environment"],
+    "tasks.training_config.config": acted_on("the processes of each instance, in num_proc_per_node"),
+    **{
+        path.replace("training_config", "tasks.training_config", 1): rule
+        for path, rule in _TRAINING.items()
+        if path.startswith(_PACKAGES)
+    },
+    **{f"tasks.{_RESOURCES}.{name}": _PLACEMENT[f"{_RESOURCES}.{name}"] for name in OF_INSTANCES},
+    f"tasks.{_RESOURCES}.gpu_count": acted_on("devices of each instance; more than any node has is 400"),
+}
+
 _RESULT: Table = {
     f"{_OUTPUT}.output_model_name": acted_on("the name of the result in the completion report and the model card"),
     f"{_OUTPUT}.output_path": acted_on("the directory to write the model to"),
@@ -255,6 +277,7 @@ FIELDS: Table = {
     **_DATA,
     **_PLANNED,
     **_PLACEMENT,
+    **_OF_ROLES,
     **_RESULT,
     **_TRACKING,
     **_REACHED,

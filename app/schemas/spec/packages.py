@@ -5,7 +5,7 @@ import re
 from marshmallow import ValidationError, fields, validate
 from packaging.requirements import InvalidRequirement, Requirement
 
-from app.domain.spec.model import Packages
+from app.domain.spec.packages import Packages
 from app.domain.spec.rules.requirement_lines import (
     CONTROL,
     LONGEST_LOCK,

@@ -12,7 +12,7 @@ from app.domain.spec.model import MOUNT_TYPES, Image, Mount, ResourceConfig
 from app.schemas.documents import JobPartSchema
 from app.schemas.strict_fields import Choice, Flag, Matching, Number, OneOrSeveral, Section, Text, Texts, Whole, says
 
-_MAX_MB = 2**40  # an exabyte
+MAX_MB = 2**40  # an exabyte
 MAX_ID = 2**31 - 1  # as in Kubernetes
 NOT_ROOT = f"must be from 1 to {MAX_ID}, since no job runs as root; leave it out for the image's user, or 1000"
 _FILE_NAME = re.compile(r"\.?[A-Za-z0-9_-][A-Za-z0-9._-]{0,251}")
@@ -30,19 +30,19 @@ _NODE_COUNT = says("Number of nodes with gpu_count devices each, allocated toget
 
 class ResourceLimitsSchema(JobPartSchema):
     ram_mb = Whole(
-        0, _MAX_MB, **says("Memory of all processes together; at it the kernel ends the job with HOST_OUT_OF_MEMORY")
+        0, MAX_MB, **says("Memory of all processes together; at it the kernel ends the job with HOST_OUT_OF_MEMORY")
     )
     cpu_cores = Number(0, 65536, **says("Processor time per second, in cores; at it the processes wait"))
     processes = Whole(0, 2**22, **says("Processes and threads; at it no more can be started"))
     storage_mb = Whole(
         0,
-        _MAX_MB,
+        MAX_MB,
         **says(
             "Files in the run directory while the job runs, with checkpoints that wait to be stored; above it the job "
             "fails with DISK_LIMIT_EXCEEDED"
         ),
     )
-    shm_mb = Whole(0, _MAX_MB, **says("Files in /dev/shm; 0: half of the machine's memory. They count as memory, too"))
+    shm_mb = Whole(0, MAX_MB, **says("Files in /dev/shm; 0: half of the machine's memory. They count as memory, too"))
     required = Flag(**says("Default true: only nodes that can hold the limits run the job; false: others do, without"))
 
 
@@ -75,7 +75,7 @@ class MountSchema(JobPartSchema):
     )
     source = Whole(0, 999, **says("For data: the index in data_config.sources", default=Mount.source))
     sub_path = Text(longest=1024, **says("A file or directory in it; default all of it"))
-    size_mb = Whole(0, _MAX_MB, **says("For memory: its size; 0: half of the machine's memory", default=Mount.size_mb))
+    size_mb = Whole(0, MAX_MB, **says("For memory: its size; 0: half of the machine's memory", default=Mount.size_mb))
     files = fields.List(
         fields.Nested(MountedFileSchema),
         validate=validate.Length(max=64),
@@ -127,9 +127,9 @@ class ResourceConfigSchema(JobPartSchema):
         most=16,
         **says("A GPU type, optionally with a memory size: A100-80GB; or a list of alternatives; default any"),
     )
-    gpu_memory_min_mb = Whole(0, _MAX_MB, **says("Minimum memory of each GPU, or of the requested fraction"))
+    gpu_memory_min_mb = Whole(0, MAX_MB, **says("Minimum memory of each GPU, or of the requested fraction"))
     gpu_fraction = Number(0.01, 1, **_GPU_FRACTION)
-    gpu_memory_request_mb = Whole(1, _MAX_MB, **_GPU_MEMORY_REQUEST)
+    gpu_memory_request_mb = Whole(1, MAX_MB, **_GPU_MEMORY_REQUEST)
     mig_profile = Matching(MIG_PROFILE, _PROFILE_RULE, **_MIG_PROFILE)
     cpu_cores = Whole(
         0,
@@ -139,8 +139,8 @@ class ResourceConfigSchema(JobPartSchema):
             "node's cores"
         ),
     )
-    ram_min_mb = Whole(0, _MAX_MB, **says("Memory to reserve per node"))
-    storage_min_mb = Whole(0, _MAX_MB, **says("Disk space to reserve per node"))
+    ram_min_mb = Whole(0, MAX_MB, **says("Memory to reserve per node"))
+    storage_min_mb = Whole(0, MAX_MB, **says("Disk space to reserve per node"))
     limits = Section(ResourceLimitsSchema, **says("What the job may use at most, per node; 0: no limit"))
     mounts = fields.List(
         fields.Nested(MountSchema),
@@ -186,7 +186,7 @@ class NewResourceConfigSchema(ResourceConfigSchema):
 
     gpu_count = Whole(0, 65536, **_GPU_COUNT)
     gpu_fraction = Number(0, 1, **_GPU_FRACTION)
-    gpu_memory_request_mb = Whole(0, _MAX_MB, **_GPU_MEMORY_REQUEST)
+    gpu_memory_request_mb = Whole(0, MAX_MB, **_GPU_MEMORY_REQUEST)
     mig_profile = Matching(re.compile(f"|{MIG_PROFILE.pattern}"), _PROFILE_RULE, **_MIG_PROFILE)
     device_type = Choice(_DEVICE_TYPES, **_DEVICE_TYPE)
     node_count = Whole(1, 65536, **_NODE_COUNT)

@@ -110,7 +110,7 @@ class DistributedSchema(JobPartSchema):
     )
 
 
-def _arguments(**kwargs: Any) -> fields.List[str]:
+def script_arguments(**kwargs: Any) -> fields.List[str]:
     return fields.List(Text(longest=MAX_ARGUMENT_LENGTH), validate=validate.Length(max=MAX_ARGUMENTS), **kwargs)
 
 
@@ -136,8 +136,8 @@ class FrameworkSchema(JobPartSchema):
             "there, such as train.py"
         )
     )
-    custom_arguments = _arguments(**says("CUSTOM: the script's arguments"))
-    custom_command = _arguments(**says("CUSTOM: a program with its arguments, instead of custom_script_path"))
+    custom_arguments = script_arguments(**says("CUSTOM: the script's arguments"))
+    custom_command = script_arguments(**says("CUSTOM: a program with its arguments, instead of custom_script_path"))
     custom_code_dir = Location(
         **says(
             "CUSTOM: a code directory, or its URI (s3, oci, obs, pvc), readable by the ranks: it contains the script "

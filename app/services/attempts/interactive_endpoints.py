@@ -1,6 +1,8 @@
 """Where the sandbox of a running attempt is reached: written by the supervisors of its parts, read for sessions."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -8,7 +10,7 @@ from sqlalchemy.orm import Session
 from app.database.engine import Database
 from app.domain.errors import LeaseLost
 from app.domain.lifecycle.states import HELD
-from app.models import InteractiveEndpoint, Job
+from app.models import Attempt, InteractiveEndpoint, Job
 from app.models.base import utc_now
 from app.services.attempts.work_orders import Work
 from app.services.lifecycle import transitions
@@ -47,17 +49,12 @@ def record(db: Database, work: Work, *, address: str = "", port: int = 0, messag
 def of(session: Session, job_id: str, *, rank: int = 0) -> SandboxEndpoint | None:
     """The endpoint of the part that has this rank; None until the running attempt has recorded one."""
     query = (
-        select(InteractiveEndpoint)
+        select(InteractiveEndpoint, Attempt.instances)
         .join(Job, Job.id == InteractiveEndpoint.job_id)
-        .where(
-            InteractiveEndpoint.job_id == job_id,
-            InteractiveEndpoint.fence == Job.fence,
-            Job.status.in_(HELD),
-            InteractiveEndpoint.first_rank <= rank,
-            InteractiveEndpoint.first_rank + InteractiveEndpoint.ranks > rank,
-        )
+        .join(Attempt, (Attempt.job_id == Job.id) & (Attempt.number == Job.attempt))
+        .where(InteractiveEndpoint.job_id == job_id, InteractiveEndpoint.fence == Job.fence, Job.status.in_(HELD))
     )
-    row = session.scalar(query)
+    row = next((row for row, instances in session.execute(query) if _has(row, instances, rank)), None)
     if row is None:
         return None
     return SandboxEndpoint(
@@ -71,3 +68,11 @@ def of(session: Session, job_id: str, *, rank: int = 0) -> SandboxEndpoint | Non
         port=row.port,
         message=row.message,
     )
+
+
+def _has(row: InteractiveEndpoint, instances: Sequence[Mapping[str, Any]] | None, rank: int) -> bool:
+    """Ranks of a node follow each other, unless the job has roles, of which a node may have instances of several."""
+    if not instances:
+        return row.first_rank <= rank < row.first_rank + row.ranks
+    here = (each for each in instances if each["part"] == row.part)
+    return any(each["first_rank"] <= rank < each["first_rank"] + each["ranks"] for each in here)

@@ -14,7 +14,7 @@ from app.domain.spec.hyperparameters import parsing
 from app.domain.spec.inference import TRAINING
 from app.models import Attempt, Job, Lease, Node, Reservation
 from app.models.base import utc_now
-from app.services.attempts import checkpoints
+from app.services.attempts import checkpoints, work_instances
 from app.services.lifecycle import transitions
 from app.services.nodes import stuck_devices
 
@@ -146,6 +146,7 @@ def restart_in_place(session: Session, job: Job, attempt: Attempt, **changes: An
             device_indices=list(attempt.device_indices),
             device_type=attempt.device_type,
             device_share=attempt.device_share,
+            instances=work_instances.for_next_attempt(attempt),
             created_at=now,
             announced_at=now,
             started_at=now,

@@ -26,36 +26,38 @@ class RendezvousAddress:
 
 def report_prepared(db: Database, work: Work) -> bool:
     """Report this part as prepared. Idempotent. Raises LeaseLost when the attempt is no longer current."""
-    _write(db, work, lambda state: {**state, "prepared": sorted({*state.get("prepared", ()), work.part})})
+    change(db, work, lambda state: {**state, "prepared": sorted({*state.get("prepared", ()), work.part})})
     return True
 
 
 def are_others_prepared(db: Database, work: Work) -> bool:
     """Whether all other parts of the attempt are prepared."""
-    return set(range(len(work.node_names))) - {work.part} <= set(_read(db, work).get("prepared", ()))
+    return set(range(len(work.node_names))) - {work.part} <= set(read(db, work).get("prepared", ()))
 
 
 def publish_address(db: Database, work: Work, place: RendezvousAddress) -> RendezvousAddress:
     """Publish the address. Idempotent. Raises LeaseLost when the attempt is no longer current."""
-    _write(db, work, lambda state: {**state, "place": asdict(place)})
+    change(db, work, lambda state: {**state, "place": asdict(place)})
     return place
 
 
 def place(db: Database, work: Work) -> RendezvousAddress | None:
     """Read the published address; None until the first node has published it."""
-    stored = _read(db, work).get("place")
+    stored = read(db, work).get("place")
     return RendezvousAddress(**stored) if stored is not None else None
 
 
-def _read(db: Database, work: Work) -> dict[str, Any]:
+def read(db: Database, work: Work) -> dict[str, Any]:
+    """What the parts have written so far."""
     with db.read() as session:
         return session.get_one(Attempt, (work.job_id, work.attempt)).rendezvous or {}
 
 
-def _write(db: Database, work: Work, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+def change(db: Database, work: Work, changed: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Write what a part has to say. Raises LeaseLost when the attempt is no longer current."""
     with db.write() as session:
         job = transitions.load_for_change(session, work.job_id)  # serializes writers, so that no update is lost
         if job.fence != work.fence:
             raise LeaseLost(f"attempt {work.attempt} of job {work.job_id} has been ended already")
         attempt = session.get_one(Attempt, (work.job_id, work.attempt))
-        attempt.rendezvous = change(attempt.rendezvous or {})
+        attempt.rendezvous = changed(attempt.rendezvous or {})

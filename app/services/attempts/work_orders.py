@@ -27,6 +27,7 @@ from app.services.attempts import artifact_rows, checkpoints, shards
 from app.services.attempts.checkpoints import ResumeCandidate
 from app.services.attempts.completion import Ending, end_attempt
 from app.services.attempts.shards import StoredShard
+from app.services.attempts.work_instances import WorkInstance, instances_of
 from app.services.lifecycle import transitions
 from app.services.nodes import stuck_devices
 from app.services.nodes.stuck_devices import HeldDevices
@@ -86,6 +87,12 @@ class Work:
     limits: NodeLimits = field(default_factory=NodeLimits)  # of the node
     node_defaults: dict[str, Any] = field(default_factory=dict)  # for fields that the document leaves out
     egress: tuple[str, ...] = ()  # services that it may connect to through a gate
+    all_instances: tuple[WorkInstance, ...] = ()  # of a job with roles, on all nodes, by rank
+
+    @property
+    def instances(self) -> tuple[WorkInstance, ...]:
+        """Those of this node."""
+        return tuple(each for each in self.all_instances if each.part == self.part)
 
     @property
     def actor(self) -> str:
@@ -117,12 +124,16 @@ class Work:
 
     @property
     def world_size(self) -> int:
-        """Number of ranks on all nodes; each node has the same number."""
+        """Number of ranks on all nodes; each node has the same number, unless the job has roles."""
+        if self.all_instances:
+            return sum(each.ranks for each in self.all_instances)
         return len(self.node_names) * self.ranks_per_node
 
     @property
     def ranks_per_node(self) -> int:
-        """One per device, unless a script requests another number."""
+        """One per device, unless a script requests another number; with roles the number here."""
+        if self.all_instances:
+            return sum(each.ranks for each in self.instances)
         return processes_per_node(self.document, devices=len(self.devices))
 
 
@@ -144,8 +155,7 @@ def load_work(db: Database, job_id: str, attempt: int, *, node: str | None = Non
         job = transitions.load_for_change(session, job_id)
         devices = _devices_of(session, job_id, attempt, lease.node)
         home = session.get_one(Node, lease.node)
-        share = record.device_share
-        threads = job.threads_per_rank
+        threads, share = job.threads_per_rank, record.device_share
         if threads is None or len(record.node_names) > 1:
             threads = _threads_per_rank(session, job, home, devices=len(devices), share=share)
         if lease.part == 0:
@@ -165,6 +175,7 @@ def load_work(db: Database, job_id: str, attempt: int, *, node: str | None = Non
             threads_per_rank=threads,
             limits=limits_of(home.limits),
             device_share=share,
+            all_instances=instances_of(record),
         )
 
 
@@ -292,7 +303,8 @@ def _threads_per_rank(session: Session, job: Job, home: Node, *, devices: int, s
     start = session.get(Checkpoint, start_id) if start_id is not None else None
     if start is not None and start.threads_per_rank is not None:
         return start.threads_per_rank
-    ranks = processes_per_node(job.document, devices=devices)
+    # With roles by device: each instance has its own number of ranks.
+    ranks = devices if job.document.tasks else processes_per_node(job.document, devices=devices)
     if asked := job.document.resource_config.cpu_cores:
         return max(1, asked // ranks)
     preset = limits_of(home.limits).default_cpu_threads

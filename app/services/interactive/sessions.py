@@ -20,6 +20,7 @@ from app.security import signed_tokens
 from app.security.permissions import Caller
 from app.services.access import projects
 from app.services.access.key_names import key_names
+from app.services.attempts.placed_instances import ranks_by_instance
 from app.services.files import storage_quota
 from app.services.interactive import attending
 from app.services.interactive.attending import TICKET_PURPOSE, TICKET_SECONDS
@@ -183,7 +184,8 @@ def _require_allowed(project: Project) -> None:
 
 def _require_rank(job: Job, rank: int) -> None:
     resources = job.document.resource_config
-    ranks = processes_per_node(job.document, devices=resources.gpu_count) * resources.node_count
+    of_roles = sum(map(len, ranks_by_instance(job.document).values()))
+    ranks = of_roles or processes_per_node(job.document, devices=resources.gpu_count) * resources.node_count
     if rank >= ranks:
         has = "one rank, 0" if ranks == 1 else f"{ranks} ranks, 0 to {ranks - 1}"
         raise InvalidRequest(f"rank is {rank}, and job {job.id} has {has}", field="rank")

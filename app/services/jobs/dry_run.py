@@ -9,7 +9,9 @@ from sqlalchemy.orm import Session
 
 from app.domain.lifecycle.states import JobState
 from app.domain.scheduling.filters import choose_devices, could_fit, describe, explain
-from app.domain.scheduling.resources import NodeCapacity
+from app.domain.scheduling.resources import NodeCapacity, Request
+from app.domain.scheduling.roles.packing import pack
+from app.domain.scheduling.roles.reasons import asked_for
 from app.domain.spec.model import JobDocument
 from app.models import Job, Node, Queue
 from app.models.base import utc_now
@@ -34,6 +36,16 @@ class Candidate:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PlannedInstance:
+    """Where an instance of a role would start now."""
+
+    role: str
+    index: int
+    node: str
+    devices: Sequence[int]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """Forecast: queue position, counted from 1 in the project, and candidate nodes.
 
@@ -44,6 +56,7 @@ class Plan:
     checked: Checked
     queue_position: int
     candidate_nodes: Sequence[Candidate]
+    instances: Sequence[PlannedInstance]
     resumes_from: str | None
     warnings: Sequence[str] = field(default_factory=tuple)
     refusals: Sequence[str] = ()
@@ -77,12 +90,18 @@ def plan(
     found = preview(plane, caller, document, project=project, forwarded=forwarded)
     checked = found.checked
     with plane.db.read() as session:
-        candidates = _candidates(session, checked)
-        warnings = [*checked.warnings, *checked.waits, *_of_queue(session, checked), *_of_nodes(checked, candidates)]
+        candidates, instances = _candidates(session, checked), _instances(session, checked)
+        warnings = [
+            *checked.warnings,
+            *checked.waits,
+            *_of_queue(session, checked),
+            *_of_nodes(checked, candidates, instances),
+        ]
         return Plan(
             checked=checked,
             queue_position=_position(session, checked),
             candidate_nodes=candidates,
+            instances=instances,
             resumes_from=found.job.resume_checkpoint_id,
             warnings=[*warnings, *found.refusals],
             refusals=found.refusals,
@@ -119,16 +138,37 @@ def preview(
 
 def _candidates(session: Session, checked: Checked) -> list[Candidate]:
     states = {row.name: row.state for row in session.execute(select(Node.name, Node.state))}
-    fitting = [n for n in registry.capacities(session, only_ready=False) if not could_fit(checked.request, n)]
+    parts = _parts(checked.request)
+    nodes = registry.capacities(session, only_ready=False)
+    fitting = [node for node in nodes if any(not could_fit(each, node) for each in parts)]
     return [_candidate(checked, node, states.get(node.name, "")) for node in fitting]
 
 
 def _candidate(checked: Checked, node: NodeCapacity, state: str) -> Candidate:
     if state != "ready":
         return Candidate(name=node.name, fits_now=False, reason=f"is {state}")
-    if choose_devices(checked.request, node) is None:
-        return Candidate(name=node.name, fits_now=False, reason=explain(checked.request, [node]))
+    parts = [each for each in _parts(checked.request) if not could_fit(each, node)]
+    if all(choose_devices(each, node) is None for each in parts):
+        return Candidate(name=node.name, fits_now=False, reason=explain(parts[0], [node]))
     return Candidate(name=node.name, fits_now=True, reason="")
+
+
+def _parts(request: Request) -> list[Request]:
+    """What a node may have to hold: all that the job asks of each, or an instance of any of its roles."""
+    return [role.each for role in request.roles] or [request]
+
+
+def _instances(session: Session, checked: Checked) -> list[PlannedInstance]:
+    """Where the instances of a job with roles would start now; empty if they would wait."""
+    request = checked.request
+    parts = pack(request, registry.capacities(session)) if request.roles else None
+    return [
+        PlannedInstance(
+            role=each.role, index=each.index, node=part.node, devices=[device.index for device in each.devices]
+        )
+        for part in parts or ()
+        for each in part.instances
+    ]
 
 
 def _position(session: Session, checked: Checked) -> int:
@@ -149,12 +189,12 @@ def _of_queue(session: Session, checked: Checked) -> list[str]:
     return [f"the queue {queue.name} is paused: it takes jobs and starts none"] if queue.is_paused else []
 
 
-def _of_nodes(checked: Checked, candidates: Sequence[Candidate]) -> list[str]:
-    wanted = describe(checked.request)
+def _of_nodes(checked: Checked, candidates: Sequence[Candidate], instances: Sequence[PlannedInstance]) -> list[str]:
+    wanted = asked_for(checked.request) if checked.request.roles else describe(checked.request)
     if checked.waits:
         return []
     if not candidates:
         return [f"no node is registered yet; the job would wait until one with {wanted} is"]
-    if not any(candidate.fits_now for candidate in candidates):
+    if not any(candidate.fits_now for candidate in candidates) or (checked.request.roles and not instances):
         return [f"no node is free for {wanted} now; the job would wait"]
     return []

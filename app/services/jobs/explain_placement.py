@@ -13,6 +13,8 @@ from app.domain.scheduling import gang_placement
 from app.domain.scheduling.data_locality import NOT_CACHED, Cached, source_keys
 from app.domain.scheduling.filters import FREE, FilterResult, avoided, examine
 from app.domain.scheduling.resources import NodeCapacity, Request
+from app.domain.scheduling.roles import reasons
+from app.domain.scheduling.roles.packing import excluded, pack
 from app.domain.scheduling.scoring import Points, Weights, points_of
 from app.models import Job, Node
 from app.models.base import database_now
@@ -87,8 +89,8 @@ class _Context:
 
 
 def _fit(job: Job, row: Node, node: NodeCapacity, context: _Context, weights: Weights) -> NodeFit:
-    findings = examine(context.request, node)
-    could_hold = all(each.passed for each in findings if each.filter not in FREE)
+    findings = _examined(context.request, node)
+    could_hold = _could_hold(findings)
     state = FilterResult(filter="node_state", reason="" if row.state == "ready" else f"is {row.state}")
     if node.name in job.node_names and job.state in HELD:
         findings = [each for each in findings if each.filter not in FREE]  # the job itself occupies them
@@ -103,10 +105,23 @@ def _fit(job: Job, row: Node, node: NodeCapacity, context: _Context, weights: We
     )
 
 
+def _examined(request: Request, node: NodeCapacity) -> list[FilterResult]:
+    """Of a job with roles: the results for the role of which an instance fits best."""
+    found = [examine(each, node) for each in ([role.each for role in request.roles] or [request])]
+    return max(found, key=lambda results: (_could_hold(results), sum(each.passed for each in results)))
+
+
+def _could_hold(findings: Sequence[FilterResult]) -> bool:
+    return all(each.passed for each in findings if each.filter not in FREE)
+
+
 def _fits_without(job: Job, request: Request, ready: Sequence[NodeCapacity], weights: Weights) -> list[FilterResult]:
     """For a pending gang: whether enough nodes are free at once."""
     if not request.is_gang or job.state is not JobState.QUEUED:
         return []
+    if request.roles:
+        starts = pack(request, ready) is not None
+        return [FilterResult(filter="enough_nodes", reason="" if starts else reasons.explain(request, ready))]
     free = (each for node in ready for each in gang_placement.candidates(request, node, weights))
     starts = gang_placement.choose(request, free, weights) is not None
     return [FilterResult(filter="enough_nodes", reason="" if starts else gang_placement.explain(request, ready))]
@@ -114,9 +129,11 @@ def _fits_without(job: Job, request: Request, ready: Sequence[NodeCapacity], wei
 
 def _history(job: Job, context: _Context, node: NodeCapacity) -> FilterResult:
     """Whether the node is avoided, counted as ready together with the ready nodes."""
-    is_avoided = node.name in avoided(
-        context.request, frozenset(job.excluded_nodes), {**context.ready, node.name: node}
-    )
+    avoids, nodes = frozenset(job.excluded_nodes), {**context.ready, node.name: node}
+    if context.request.roles:
+        is_avoided = node.name in excluded(context.request, avoids, nodes.values())
+    else:
+        is_avoided = node.name in avoided(context.request, avoids, nodes)
     return FilterResult(filter="not_failed_here", reason="the job failed here repeatedly" if is_avoided else "")
 
 

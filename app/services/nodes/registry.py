@@ -13,10 +13,11 @@ from app.domain.lifecycle.states import HELD
 from app.domain.nodes.limits import limits_of
 from app.domain.nodes.sandboxes import why_none
 from app.domain.scheduling.resources import NOTHING, UNKNOWN, Device, NodeCapacity, Quantities, request_of
+from app.domain.scheduling.roles.held import held_on
 from app.domain.spec.model import JobDocument
 from app.domain.units import WHOLE
+from app.models import Attempt, Job, Lease, Node, Reservation
 from app.models import Device as DeviceRow
-from app.models import Job, Lease, Node, Reservation
 from app.models.base import database_now, utc_now
 from app.services.lifecycle import transitions
 from app.services.nodes import reliability, stuck_devices
@@ -289,13 +290,20 @@ def runs_all_it_may(session: Session, node: Node) -> bool:
 def _at_work(session: Session, names: Collection[str] | None) -> dict[str, _Work]:
     """Jobs with a live lease, by node; devices are counted by reservations instead."""
     found: dict[str, _Work] = {}
-    query = select(Lease.node, Job.spec).join(Job, Job.id == Lease.job_id).where(Lease.released_at.is_(None))
+    columns = Lease.node, Lease.job_id, Lease.attempt, Job.spec
+    query = select(*columns).join(Job, Job.id == Lease.job_id).where(Lease.released_at.is_(None))
     if names is not None:
         query = query.where(Lease.node.in_(names))
-    for node, spec in session.execute(query):
-        known, asked = found.get(node, _IDLE), request_of(JobDocument.from_json(spec), has_gpus=False).quantities
+    for node, job_id, attempt, spec in session.execute(query):
+        known, request = found.get(node, _IDLE), request_of(JobDocument.from_json(spec), has_gpus=False)
+        asked = held_on(node, request, _instances(session, job_id, attempt) if request.roles else None)
         found[node] = _Work(jobs=known.jobs + 1, held=known.held if asked == NOTHING else known.held + asked)
     return found
+
+
+def _instances(session: Session, job_id: str, attempt: int) -> list[Any] | None:
+    placed = select(Attempt.instances).where(Attempt.job_id == job_id, Attempt.number == attempt)
+    return session.scalar(placed)
 
 
 def _capacity(node: Node, taken: dict[int, int], stuck: frozenset[int], work: _Work, reputation: float) -> NodeCapacity:

@@ -12,7 +12,7 @@ from app.domain.scheduling.fair_share import KINDS, ProjectQuota, QuotaUsage, ne
 from app.domain.scheduling.resources import Request
 from app.domain.scheduling.serving_order import COMMON, Accounts
 from app.domain.units import WHOLE
-from app.models import Attempt, Job, Project, Queue, Reservation
+from app.models import Attempt, Device, Job, Project, Queue, Reservation
 from app.models.base import utc_now
 from app.services.files import storage_quota
 from app.services.nodes.device_kinds import request_of_job
@@ -71,12 +71,14 @@ def accounts(session: Session, room: Mapping[str, int]) -> Accounts:
     return Accounts(room=room, projects=usages, queue_weights=weights, queue_use=queue_use)
 
 
-def is_open(session: Session, project: Project, job: Job, kind: str, amount: float) -> bool:
-    """Whether the quota of the project, which the caller has locked, admits the job with this number of devices."""
+def is_open(session: Session, project: Project, job: Job, amounts: Mapping[str, float]) -> bool:
+    """Whether the quota of the project, which the caller has locked, admits the job with these devices, by kind."""
     if not project.quota:
         return True
-    standing = _usage_of(session, project)
-    return not refusal(job.project, standing, kind, amount, preemptible=job.document.scheduling_config.preemptible)
+    standing, preemptible = _usage_of(session, project), job.document.scheduling_config.preemptible
+    return not any(
+        refusal(job.project, standing, kind, amount, preemptible=preemptible) for kind, amount in amounts.items()
+    )
 
 
 def refuses(session: Session, name: str, request: Request, *, preemptible: bool) -> bool:
@@ -84,8 +86,9 @@ def refuses(session: Session, name: str, request: Request, *, preemptible: bool)
     project = session.get(Project, name) if "\0" not in name else None
     if project is None or not project.quota:
         return False
-    return bool(
-        refusal(name, _usage_of(session, project), request.device_kind, request.amount, preemptible=preemptible)
+    standing = _usage_of(session, project)
+    return any(
+        refusal(name, standing, kind, amount, preemptible=preemptible) for kind, amount in request.amounts.items()
     )
 
 
@@ -98,14 +101,19 @@ def refuse_submission(session: Session, name: str, request: Request, *, preempti
     # Locked until the new job is there: of two that are submitted at once, the second counts the first.
     session.refresh(project, with_for_update={"key_share": True})
     quota = quota_of(project.quota)
-    if never := never_fits(name, quota, request.device_kind, request.amount, preemptible=preemptible):
-        raise CannotFit(never, field="resource_config.gpu_count")
+    if never := _never_fits(name, quota, request, preemptible=preemptible):
+        raise CannotFit(never, field="tasks" if request.roles else "resource_config.gpu_count")
     if reason := spent(session, {name: quota})[name]:
         seconds = RETRY_FULL_SECONDS
         if not _storage_full(session, {name: quota}):
             seconds = max(1, round((gpu_hours.next_month(utc_now()) - utc_now()).total_seconds()))
         raise QuotaExceeded(reason, retry_after_seconds=seconds)
     _refuse_one_too_many(session, name, quota)
+
+
+def _never_fits(name: str, quota: ProjectQuota, request: Request, *, preemptible: bool) -> str:
+    found = (never_fits(name, quota, kind, amount, preemptible=preemptible) for kind, amount in request.amounts.items())
+    return next(filter(None, found), "")
 
 
 def refuse_when_full(session: Session, name: str) -> None:
@@ -135,18 +143,23 @@ def refuse_to_keep_borrowed(session: Session, job: Job) -> None:
     standing = _usage_of(session, project)
     if job.state in HELD:
         attempt = session.get_one(Attempt, (job.id, job.attempt))
-        kind = "cpu" if attempt.device_type == "cpu" else "cuda"
-        amount = sum(map(len, attempt.device_indices)) * attempt.device_share / WHOLE
-        if standing.is_fixed_beyond(kind, amount):
-            deserved, fixed = standing.quota.of(kind).deserved, standing.fixed.get(kind, 0)
-            raise Conflict(
-                f"the project {job.project} deserves {deserved} {KINDS[kind]}, and its jobs that are not preemptible "
-                f"use {fixed:g} of them: the devices of this job must stay reclaimable"
-            )
+        amounts = {_kind_of(attempt): sum(map(len, attempt.device_indices)) * attempt.device_share / WHOLE}
+        if attempt.instances is not None:
+            amounts = dict(request_of_job(session, job).amounts)
+        for kind, amount in amounts.items():
+            if standing.is_fixed_beyond(kind, amount):
+                deserved, fixed = standing.quota.of(kind).deserved, standing.fixed.get(kind, 0)
+                raise Conflict(
+                    f"the project {job.project} deserves {deserved} {KINDS[kind]}, and its jobs that are not "
+                    f"preemptible use {fixed:g} of them: the devices of this job must stay reclaimable"
+                )
         return
-    request = request_of_job(session, job)
-    if never := never_fits(job.project, standing.quota, request.device_kind, request.amount, preemptible=False):
+    if never := _never_fits(job.project, standing.quota, request_of_job(session, job), preemptible=False):
         raise Conflict(never)
+
+
+def _kind_of(attempt: Attempt) -> str:
+    return "cpu" if attempt.device_type == "cpu" else "cuda"
 
 
 def spent(session: Session, quotas: Mapping[str, ProjectQuota]) -> dict[str, str]:
@@ -206,13 +219,18 @@ def _usage_of(session: Session, project: Project) -> QuotaUsage:
 def _in_use(session: Session, name: str | None = None) -> list[_Use]:
     """Usage of all attempts that hold devices, or of those of one project."""
     same = (Attempt.job_id == Reservation.job_id) & (Attempt.number == Reservation.attempt)
-    is_cpu = (Attempt.device_type == "cpu").label("is_cpu")
+    # Instances of one job may have GPUs and CPU slots: of each device its own type counts.
+    own = (
+        (Device.node == Reservation.node) & (Device.index == Reservation.device_index) & Attempt.instances.is_not(None)
+    )
+    is_cpu = (func.coalesce(Device.type, Attempt.device_type) == "cpu").label("is_cpu")
     preemptible = func.coalesce(Job.spec["scheduling_config", "preemptible"].as_boolean(), false()).label("preemptible")
     query = (
         select(Job.project, Job.queue, is_cpu, preemptible, func.sum(Reservation.share).label("share"))
         .select_from(Reservation)
         .join(Job, Job.id == Reservation.job_id)
         .join(Attempt, same)
+        .outerjoin(Device, own)
         .group_by(Job.project, Job.queue, is_cpu, preemptible)
     )
     if name is not None:

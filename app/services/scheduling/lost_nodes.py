@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 from app.domain.scheduling.filters import NAMED, could_fit
 from app.domain.scheduling.queue_order import QueuedJob
 from app.domain.scheduling.resources import NodeCapacity, Request
+from app.domain.scheduling.roles.packing import emptied, pack
 from app.models import Node
 from app.services.nodes import registry
 
@@ -35,12 +36,25 @@ def note(request: Request, ready: Sequence[NodeCapacity], lost: Sequence[NodeCap
 
     A job with `auto` that now takes CPU slots could also have been accepted for the GPUs of a lost node.
     """
+    if request.roles:
+        return _named(_for_roles(request, ready, lost), "")
     if sum(not could_fit(request, node) for node in ready) >= request.node_count:
         return ""
     could, how = [node.name for node in lost if not could_fit(request, node)], ""
     if not could and is_auto and request.device_kind == "cpu":
         on_gpus = replace(request, device_kind="cuda")
         could, how = [node.name for node in lost if not could_fit(on_gpus, node)], " on GPUs"
+    return _named(could, how)
+
+
+def _for_roles(request: Request, ready: Sequence[NodeCapacity], lost: Sequence[NodeCapacity]) -> list[str]:
+    """The lost nodes that could hold an instance, where the ready ones could not hold all, and together they could."""
+    if pack(request, map(emptied, ready)) is not None or pack(request, map(emptied, [*ready, *lost])) is None:
+        return []
+    return [node.name for node in lost if any(not could_fit(role.each, node) for role in request.roles)]
+
+
+def _named(could: Sequence[str], how: str) -> str:
     if not could:
         return ""
     more = f" and {len(could) - NAMED} more" if len(could) > NAMED else ""

@@ -20,7 +20,7 @@ from app.domain.units import WHOLE
 from app.models import Attempt, Job, Lease, Node, Project, Queue, Reservation
 from app.models.base import Base, utc_now
 from app.models.insertion import insert_now
-from app.services.attempts import recovery
+from app.services.attempts import placed_instances, recovery
 from app.services.lifecycle import transitions
 from app.services.lifecycle.transitions import Step
 from app.services.nodes import registry, stuck_devices
@@ -174,10 +174,11 @@ class _Locked:
         self._held.append((job, placement))
         for key in _devices(placement):
             self._given[key] = self._given.get(key, 0) + placement.share
-        device_type, priority = placement.devices[0].type, job.priority
         return [
-            Dispatched(job_id=job.id, attempt=number, node=name, device_type=device_type, priority=priority)
-            for name in names
+            Dispatched(
+                job_id=job.id, attempt=number, node=part.node, device_type=part.devices[0].type, priority=job.priority
+            )
+            for part in placement.parts
         ]
 
     def close(self) -> None:
@@ -217,13 +218,17 @@ class _Locked:
         project = self._projects[job.project]
         if project.quota:
             self._write()
-        kind = "cpu" if placement.devices[0].is_cpu else "cuda"
-        amount = len(placement.parts) * len(placement.devices) * placement.share / WHOLE
-        return project_quotas.is_open(self._session, project, job, kind, amount)
+        return project_quotas.is_open(self._session, project, job, placement.amounts)
 
 
 def _devices(placement: Placement) -> list[tuple[str, int]]:
     return [(part.node, device.index) for part in placement.parts for device in part.devices]
+
+
+def _device_type(placement: Placement) -> str:
+    """Of instances with several types the first; a GPU's where any has one."""
+    devices = [device for part in placement.parts for device in part.devices]
+    return next((device for device in devices if not device.is_cpu), devices[0]).type
 
 
 def _rows(held: Sequence[tuple[Job, Placement]]) -> list[Base]:
@@ -238,8 +243,9 @@ def _rows(held: Sequence[tuple[Job, Placement]]) -> list[Base]:
                 fence=job.fence,
                 node_names=names,
                 device_indices=[[device.index for device in part.devices] for part in placement.parts],
-                device_type=placement.devices[0].type,
+                device_type=_device_type(placement),
                 device_share=placement.share,
+                instances=placed_instances.of(job.document, placement) if placement.instances else None,
                 announced_at=now,
                 start_type=recovery.SCHEDULED,
                 start_step=job.current_step,

@@ -12,7 +12,6 @@ from app.domain.scheduling.planner import Policy
 from app.domain.scheduling.queue_order import QueuedJob
 from app.domain.scheduling.scoring import Weights
 from app.domain.scheduling.serving_order import JobUsage
-from app.domain.units import WHOLE
 from app.models.base import utc_now
 from app.services.nodes import data_locality, registry
 from app.services.scheduling import pending_jobs, planner, running_jobs
@@ -99,8 +98,9 @@ class PlanningLoop:
                 project=each.project,
                 queue=each.queue,
                 kind=each.kind,
-                devices=each.released_devices,
+                devices=each.by_kind.get(each.kind, each.released_devices),
                 is_preemptible=each.is_preemptible,
+                others={kind: amount for kind, amount in each.by_kind.items() if kind != each.kind},
             )
             self._held[key] = _ActiveAttempt(use=use, nodes=frozenset(parts[key]))
         self._hold(seen.made.placements, seen.dispatched)
@@ -138,13 +138,14 @@ class PlanningLoop:
         attempts = {each.job_id: each.attempt for each in dispatched}
         for placement in placements:
             if placement.job_id in attempts:
-                job, parts = self._jobs[placement.job_id], placement.parts
+                job, amounts = self._jobs[placement.job_id], dict(placement.amounts)
                 use = JobUsage(
                     project=job.project,
                     queue=job.queue,
                     kind=job.request.device_kind,
-                    devices=len(parts) * len(placement.devices) * placement.share / WHOLE,
+                    devices=amounts.pop(job.request.device_kind, 0),
                     is_preemptible=job.is_preemptible,
+                    others=amounts,
                 )
-                held = _ActiveAttempt(use=use, nodes=frozenset(part.node for part in parts))
+                held = _ActiveAttempt(use=use, nodes=frozenset(part.node for part in placement.parts))
                 self._held[job.job_id, attempts[job.job_id]] = held

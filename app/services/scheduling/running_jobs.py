@@ -1,6 +1,6 @@
 """Running jobs as input of the planner: their devices, the cost of preemption, and their expected end."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -10,9 +10,10 @@ from sqlalchemy.orm import Session
 from app.domain.lifecycle.states import JobState
 from app.domain.scheduling.preemption import Running
 from app.domain.scheduling.resources import request_of
+from app.domain.scheduling.roles.held import held_on
 from app.domain.spec.model import JobDocument, SchedulingConfig
 from app.domain.units import WHOLE
-from app.models import Attempt, Checkpoint, Job, Lease, Reservation, Shard
+from app.models import Attempt, Checkpoint, Device, Job, Lease, Reservation, Shard
 from app.models.base import utc_now
 from app.services.scheduling.preemption import PREEMPTIBLE
 
@@ -45,6 +46,7 @@ def running(session: Session) -> list[Running]:
             Job.max_runtime_seconds,
             Attempt.device_type,
             Attempt.device_share,
+            Attempt.instances,
             Attempt.trained_at,
             func.coalesce(Checkpoint.created_at, _STORED_AT).label("saved_at"),
             Checkpoint.size_bytes,
@@ -54,8 +56,13 @@ def running(session: Session) -> list[Running]:
         .outerjoin(Checkpoint, Checkpoint.id == Job.latest_checkpoint_id)
         .where(Lease.released_at.is_(None))
     ).all()
-    now = utc_now()
-    return [_of(row, devices.get((row.id, row.attempt), {}), now) for row in rows]
+    now, cpu_slots = utc_now(), _cpu_slots(session) if any(row.instances for row in rows) else set()
+    return [_of(row, devices.get((row.id, row.attempt), {}), now, cpu_slots) for row in rows]
+
+
+def _cpu_slots(session: Session) -> set[tuple[str, int]]:
+    slots = select(Device.node, Device.index).where(Device.type == "cpu")
+    return {(node, index) for node, index in session.execute(slots)}
 
 
 def live(session: Session) -> set[tuple[str, int]]:
@@ -64,10 +71,15 @@ def live(session: Session) -> set[tuple[str, int]]:
     return {(row.job_id, row.attempt) for row in rows}
 
 
-def _of(row: Row[Any], held: Mapping[str, set[int]], now: datetime) -> Running:
+def _of(row: Row[Any], held: Mapping[str, set[int]], now: datetime, cpu_slots: Collection[tuple[str, int]]) -> Running:
     """The attempt on one node; preempting it there ends it everywhere, so the loss is that of all its parts."""
     devices, everywhere = frozenset(held.get(row.node, ())), sum(map(len, held.values()))
     document = JobDocument.from_json(row.spec)
+    kind, by_kind, counted = "cpu" if row.device_type == "cpu" else "cuda", {}, everywhere
+    if row.instances:
+        by_kind = _by_kind(held, cpu_slots)
+        kind = "cpu" if all((row.node, index) in cpu_slots for index in devices) else "cuda"
+        counted = round(by_kind.get(kind, 0))
     return Running(
         job_id=row.id,
         attempt=row.attempt,
@@ -75,17 +87,27 @@ def _of(row: Row[Any], held: Mapping[str, set[int]], now: datetime) -> Running:
         queue=row.queue,
         node=row.node,
         priority=row.priority,
-        kind="cpu" if row.device_type == "cpu" else "cuda",
+        kind=kind,
+        by_kind=by_kind,
         devices=devices,
         share=row.device_share,
-        elsewhere=(everywhere - len(devices)) * row.device_share / WHOLE,
-        quantities=request_of(document, has_gpus=False).quantities,
+        elsewhere=max(0, counted - len(devices)) * row.device_share / WHOLE,
+        quantities=held_on(row.node, request_of(document, has_gpus=False), row.instances),
         is_preemptible=document.scheduling_config.preemptible,
         may_be_preempted=_may_be_preempted(row, document.scheduling_config),
         is_stopping=row.requested is not None or row.status == JobState.EXPORTING,
         loss=_loss(row, now) * everywhere * row.device_share / WHOLE,
         ends_in=_ends_in(row),
     )
+
+
+def _by_kind(held: Mapping[str, set[int]], cpu_slots: Collection[tuple[str, int]]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for node, indices in held.items():
+        for index in indices:
+            kind = "cpu" if (node, index) in cpu_slots else "cuda"
+            found[kind] = found.get(kind, 0) + 1
+    return found
 
 
 def _may_be_preempted(row: Row[Any], scheduling: SchedulingConfig) -> bool:

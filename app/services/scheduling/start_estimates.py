@@ -12,9 +12,10 @@ from app.domain.lifecycle.retry_policy import rests
 from app.domain.lifecycle.states import HELD
 from app.domain.scheduling.queue_order import position_key
 from app.domain.scheduling.resources import Request, request_of
+from app.domain.scheduling.roles.held import held_on
 from app.domain.scheduling.start_estimates import LOOK_AHEAD, DeviceRelease, starts
 from app.domain.spec.model import JobDocument
-from app.models import Job, Reservation
+from app.models import Attempt, Job, Reservation
 from app.models.base import utc_now
 from app.models.queue_order import LINE, ahead_of_new
 from app.services.nodes import device_kinds, registry
@@ -126,18 +127,27 @@ def _requests(session: Session, line: Sequence[Job]) -> list[Request]:
 
 def _endings(session: Session) -> list[DeviceRelease]:
     rows = session.execute(
-        select(Reservation.node, Reservation.device_index, Reservation.share, Job.id, Job.eta_seconds, Job.spec)
+        select(
+            Reservation.node,
+            Reservation.device_index,
+            Reservation.share,
+            Job.id,
+            Job.eta_seconds,
+            Job.spec,
+            Attempt.instances,
+        )
         .join(Job, Job.id == Reservation.job_id)
+        .join(Attempt, (Attempt.job_id == Reservation.job_id) & (Attempt.number == Reservation.attempt))
         .where(Job.eta_seconds.is_not(None), Job.status.in_(HELD))
     )
     held: dict[tuple[str, str], DeviceRelease] = {}
-    for node, index, share, job_id, eta_seconds, spec in rows:
+    for node, index, share, job_id, eta_seconds, spec, instances in rows:
         known = held.get((node, job_id))
         held[node, job_id] = DeviceRelease(
             seconds=float(eta_seconds),
             node=node,
             devices=(known.devices if known else frozenset()) | {index},
             share=share,
-            quantities=request_of(JobDocument.from_json(spec), has_gpus=False).quantities,
+            quantities=held_on(node, request_of(JobDocument.from_json(spec), has_gpus=False), instances),
         )
     return list(held.values())

@@ -159,8 +159,11 @@ def _take_end(now: _Pass, trial: Trial, job: Job | None) -> None:
 
 def device_seconds(job: Job, *, more: float = 0.0) -> float:
     """Devices × seconds of all ended attempts, and of a running one's ``more`` seconds."""
-    resources = job.document.resource_config
-    return (job.elapsed_seconds + more) * max(1, resources.gpu_count) * resources.node_count
+    document, resources = job.document, job.document.resource_config
+    devices = max(1, resources.gpu_count) * resources.node_count
+    if document.tasks:
+        devices = sum(role.count * role.resource_config.gpu_count for role in document.tasks)
+    return (job.elapsed_seconds + more) * devices
 
 
 def _judge_end(now: _Pass, trial: Trial, job: Job) -> None:

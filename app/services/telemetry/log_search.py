@@ -7,7 +7,7 @@ from datetime import datetime
 
 from app.domain.errors import InvalidRequest
 from app.patterns.log_patterns import InvalidPattern, log_pattern
-from app.storage.logs import START, Cursor, LogLine, LogLines, LogReader
+from app.storage.logs import START, Cursor, LogLine, LogLines, LogReader, Ranks
 from app.storage.storage import Storage
 
 MAX_FOUND = 1000
@@ -34,7 +34,7 @@ class WantedLines:
     pattern: str = ""
     since: datetime | None = None
     until: datetime | None = None
-    rank: int | None = None
+    rank: Ranks = None
     attempt: int | None = None
 
 

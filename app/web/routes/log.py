@@ -11,7 +11,7 @@ from app.http.context import plane
 from app.http.envelope import json_response
 from app.http.operation import operation
 from app.schemas.documents import RequestSchema
-from app.schemas.logs import MAX_TEXT, LogQuerySchema, cursor_of, found_on_the_wire, wanted_lines
+from app.schemas.logs import MAX_TEXT, LogQuerySchema, asked_ranks, cursor_of, found_on_the_wire, wanted_lines
 from app.schemas.queries import QueryFlag, QueryMoment, QueryWhole
 from app.security.permissions import Permission
 from app.services.telemetry import log_pages
@@ -83,9 +83,10 @@ def lines(job_id: str, query: dict[str, Any]) -> Response:
 @blueprint.get("/jobs/<job_id>/log/search.json")
 @operation("Search the log of a job", permission=Permission.VIEW, query=LogQuerySchema, media="document")
 def search_log(job_id: str, query: dict[str, Any]) -> Response:
-    live = find_job(job_id).job.state not in TERMINAL
-    limit = min(query.get("limit", MOST_FOUND), MOST_FOUND)
-    found = search(plane().storage, job_id, wanted_lines(query), cursor_of(query), limit=limit, live=live)
+    job, limit = find_job(job_id).job, min(query.get("limit", MOST_FOUND), MOST_FOUND)
+    wanted = wanted_lines(query, asked_ranks(job.document, query))
+    live = job.state not in TERMINAL
+    found = search(plane().storage, job_id, wanted, cursor_of(query), limit=limit, live=live)
     shown = found_on_the_wire(found)
     for line in shown["lines"]:
         line["line"] = line["line"][:SHOWN_CHARACTERS]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.domain.spec.model import Packages
+from app.domain.spec.packages import Packages
 from app.host.uv import find_uv
 from config.packages import PackagesSettings
 from tests.systems.package_index import Index, package_index, source, wheel

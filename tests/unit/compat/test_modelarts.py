@@ -289,7 +289,6 @@ def test_hang_is_not_retried_where_the_annotation_says_so(annotation, asked):
             "algorithm.outputs",
         ),
         ({**ALGORITHM, "parameters": [{"name": "a"}, {"name": "a"}]}, {}, "algorithm.parameters"),
-        (ALGORITHM, {"tasks": [{}]}, "tasks"),
         (ALGORITHM, {"spec": {"resource": {"flavor_id": "modelarts.vm.pnt1.large.eco"}}}, "spec.resource.flavor_id"),
         (
             ALGORITHM,

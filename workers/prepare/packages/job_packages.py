@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from app.domain.errors import BadSpec
-from app.domain.spec.model import JobDocument, Packages
+from app.domain.spec.model import JobDocument
+from app.domain.spec.packages import Packages
 from app.domain.spec.quoting import quoted
 from app.domain.spec.rules import packages as rules
 from app.domain.spec.rules.requirement_lines import FILE_FIELD

@@ -4,7 +4,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
-from app.domain.spec.model import JobDocument, Packages
+from app.domain.spec.model import JobDocument
+from app.domain.spec.packages import Packages
 from app.domain.spec.rules.packages import packages_of
 from app.host.uv import find_uv
 from config.settings import Settings

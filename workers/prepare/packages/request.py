@@ -7,7 +7,7 @@ import sysconfig
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from app.domain.spec.model import Packages
+from app.domain.spec.packages import Packages
 from app.domain.spec.rules.packages import names_of
 from workers.prepare.packages.interpreters import Interpreter
 

@@ -7,7 +7,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 from app.domain.errors import BadSpec
 from app.domain.spec.locations.code import path_in_bundle
-from app.domain.spec.model import Packages
+from app.domain.spec.packages import Packages
 from app.domain.spec.quoting import quoted
 from app.domain.spec.rules.requirement_lines import FILE_FIELD, LONGEST_LOCK, with_lines_of
 from app.storage.beneath import RefusedFile, directory_opened, file_opened

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from packaging.requirements import InvalidRequirement, Requirement
 
 from app.domain.errors import BadSpec
-from app.domain.spec.model import Packages
+from app.domain.spec.packages import Packages
 from app.domain.spec.rules.lock_lines import locked_packages
 from app.domain.spec.rules.requirement_lines import CONTROL, malformed
 from workers.attempt_failed import AttemptFailed

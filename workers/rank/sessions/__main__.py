@@ -26,12 +26,11 @@ def main() -> None:
     _allow_files()
     loop = Loop()
     place = Place(
-        first_rank=configuration["first_rank"],
-        environments=tuple(configuration["environments"]),
+        environments={int(rank): each for rank, each in configuration["environments"].items()},
         directory=configuration["directory"],
     )
     plan = configuration.get("notebook")
-    notebook = None if plan is None else Notebook(loop, NotebookPlan(environment=place.environments[0], **plan))
+    notebook = None if plan is None else Notebook(loop, NotebookPlan(environment=place.first_environment, **plan))
     server = SessionServer(loop, listener, place, notebook)
     waker = wake_on_children(loop, server)
     if notebook is not None:

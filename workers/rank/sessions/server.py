@@ -29,11 +29,14 @@ CHANNEL = "TRAINYARD_CHANNEL"  # a script that is tried out in a shell must not 
 
 @dataclass(frozen=True)
 class Place:
-    """Where commands start: the environments of the ranks of this node, and their directory."""
+    """Where commands start: the environments of the ranks of this node, by rank, and their directory."""
 
-    first_rank: int
-    environments: tuple[Mapping[str, str], ...]
+    environments: Mapping[int, Mapping[str, str]]
     directory: str
+
+    @property
+    def first_environment(self) -> Mapping[str, str]:
+        return self.environments[min(self.environments)]
 
 
 class SessionServer:
@@ -98,13 +101,14 @@ class SessionServer:
 
     def _start(self, connection: socket.socket, request: Exec, rest: bytes) -> None:
         """Raises BadRequest and NotStarted."""
-        first, known = self._place.first_rank, self._place.environments
-        if not first <= request.rank < first + len(known):
-            raise BadRequest(f"rank: {first} to {first + len(known) - 1} are here, not {request.rank}")
+        known = self._place.environments.get(request.rank)
+        if known is None:
+            here = ", ".join(map(str, sorted(self._place.environments)))
+            raise BadRequest(f"rank: {here} are here, not {request.rank}")
         if len(self._commands) >= MOST_COMMANDS:
             raise BadRequest(f"{MOST_COMMANDS} shells and commands are open in the job's sandbox; close one")
         mark = secrets.token_hex(8)
-        environment = {**known[request.rank - first], MARK: mark}
+        environment = {**known, MARK: mark}
         environment.pop(CHANNEL, None)
         if request.tty:
             environment["TERM"] = request.term

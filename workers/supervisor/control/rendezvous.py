@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from app.database.engine import Database
 from app.database.transient_errors import is_transient
-from app.services.attempts import rendezvous
+from app.services.attempts import rendezvous, role_rendezvous
 from app.services.attempts.rendezvous import RendezvousAddress
 from app.services.attempts.work_orders import Work
 from config.settings import Settings
@@ -22,6 +22,7 @@ from workers.attempt_failed import AttemptFailed
 from workers.prepare.prepare import Prepared
 from workers.rank.agent import PORTS
 from workers.run_dir.layout import write_atomically
+from workers.supervisor.control.role_places import places_of, with_places
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -43,8 +44,11 @@ def meet(
     Raises AttemptFailed when this node would resume from another checkpoint than the first one, and LeaseLost.
     """
     if not work.is_gang:
-        return prepared
+        return with_places(prepared, places_of(work, LOOPBACK, free_port)) if work.instances else prepared
     address = own_address(settings)
+    if work.instances:
+        own = places_of(work, address, free_port)
+        _wait_for(lambda: role_rendezvous.report_places(db, work, own), is_over)
     if work.part == 0:
         place = _choose(db, work, address, prepared.start.checkpoint_id, is_over)
     else:
@@ -58,17 +62,24 @@ def meet(
             f"node {work.node_names[0]} resumes from checkpoint {place.checkpoint_id}, which node {work.node} does not "
             "find: do all nodes have the same storage (TRAINYARD_STORAGE_URL)?",
         )
-    gang = Gang(
+    plan = replace(prepared.plan, spec=replace(prepared.plan.spec, gang=_gang(work, place, address)))
+    prepared = replace(prepared, plan=plan)
+    if work.instances:
+        places = _wait_for(lambda: role_rendezvous.places(db, work), is_over)
+        return with_places(prepared, places) if places is not None else None
+    write_atomically(plan.spec_path, plan.spec.to_document())
+    return prepared
+
+
+def _gang(work: Work, place: RendezvousAddress, own_address: str) -> Gang:
+    return Gang(
         node_rank=work.part,
         nodes=len(work.node_names),
         local_ranks=work.ranks_per_node,
         address=place.address,
         port=place.port,
-        interface=interface_of(address),
+        interface=interface_of(own_address),
     )
-    plan = replace(prepared.plan, spec=replace(prepared.plan.spec, gang=gang))
-    write_atomically(plan.spec_path, plan.spec.to_document())
-    return replace(prepared, plan=plan)
 
 
 def _choose(

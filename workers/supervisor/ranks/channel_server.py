@@ -7,7 +7,7 @@ import contextlib
 import json
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from trainyard.protocol.channel import MAX_LINE_BYTES, Message, encode, short_address
@@ -68,6 +68,10 @@ class Connection:
         if len(self._unsent) > MAX_UNSENT_BYTES:
             self._complain(f"rank {self.rank} does not read its commands")
             self._unsent.clear()
+
+    def disregard(self) -> None:
+        """Drop what the client still says: its process was replaced."""
+        self._on_message = _drop_message
 
     def hang_up(self, why: str) -> None:
         """Soon the server notices it as if the client had hung up; what is unsent is lost."""
@@ -137,6 +141,12 @@ class ChannelServer:
         for connection in self.connections:
             connection.send(message)
 
+    def disregard(self, ranks: Collection[int]) -> None:
+        """Drop what the present processes of these ranks still say; later ones have connections of their own."""
+        for connection in self.connections:
+            if connection.rank in ranks:
+                connection.disregard()
+
     def complain(self, what: str) -> None:
         """Log a warning, up to MAX_COMPLAINTS an attempt."""
         self._complaints += 1
@@ -192,3 +202,12 @@ class ChannelServer:
         if connection in self.connections:
             self.connections.remove(connection)
         self._listen()
+
+
+def _drop_message(_connection: Connection, _message: Message) -> None:
+    pass
+
+
+def connections_for(world_size: int) -> int:
+    """Number of clients that a channel serves: one for each rank, plus data loaders that use the hooks."""
+    return 4 * world_size + 16

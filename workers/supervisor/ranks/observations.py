@@ -1,6 +1,6 @@
 """What a supervisor observes of a running attempt and its outcome depends on."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from trainyard.protocol.messages import Failure, RankExit, Result
@@ -44,11 +44,22 @@ class Observations:
     out_of_memory_kills: int = 0  # by the kernel, shortly before the first rank broke
     last_lines: Mapping[int, Sequence[str]] = field(default_factory=dict)
     time_limit_seconds: int | None = None
+    instances: Mapping[int, str] = field(default_factory=dict)  # by rank of a job with roles
 
     @property
     def broke(self) -> bool:
         """Whether a rank has failed: the agent is ending the others."""
         return any(gone.exit_code != 0 for gone in self.exits)
+
+    def named(self, rank: int) -> str:
+        """The rank as messages name it: with the instance of the role that it belongs to."""
+        return f"rank {rank} ({self.instances[rank]})" if rank in self.instances else f"rank {rank}"
+
+    def forget_failures(self, ranks: Collection[int]) -> None:
+        """These ranks were started again: what they have said about their end explains nothing any more."""
+        self.reported = [each for each in self.reported if each.rank not in ranks]
+        if not self.reported and not self.broke and self.stopping is None and not self.terminated:
+            self.ends_since = None
 
     def ends(self, at: float) -> None:
         """Set ``ends_since``, the first time only."""

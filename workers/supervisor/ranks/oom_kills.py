@@ -35,6 +35,25 @@ class RecentKills:
         return self._counting() - self._counts[0]
 
 
+class KillWatch:
+    """Samples kills until the first rank has failed: later ones are not its cause."""
+
+    def __init__(self, kills: RecentKills, call_after: Callable[[float, Callable[[], None]], None]) -> None:
+        self._kills: RecentKills | None = kills
+        self._call_after = call_after
+        call_after(SAMPLE_SECONDS, self._sample)
+
+    def take(self) -> int | None:
+        """The number of recent kills; None if it was taken before."""
+        kills, self._kills = self._kills, None
+        return kills.number if kills is not None else None
+
+    def _sample(self) -> None:
+        if self._kills is not None:
+            self._kills.look()
+            self._call_after(SAMPLE_SECONDS, self._sample)
+
+
 def _of_own_group(proc: Path, cgroups: Path) -> list[Path]:
     """Version 2 has one tree and ``memory.events``, version 1 one for memory and ``memory.oom_control``."""
     found = []

@@ -50,7 +50,7 @@ class ProgressWatchdog:
         self._section: tuple[str, float | None] | None = None
         self._offered = 0  # checkpoints whose storing the ranks may be waiting for
         self._asked = 0  # requests to models that the ranks wait for
-        self._ended = self._kept = False
+        self._ended = self._kept = self._left = False
 
     def begin(self, now: float) -> None:
         """The ranks were started."""
@@ -127,9 +127,13 @@ class ProgressWatchdog:
         """The ranks have failed, and only their sandbox stays."""
         self._kept = True
 
+    def left(self) -> None:
+        """Rank 0 has exited; the ranks of other roles, which report no steps, continue."""
+        self._left = True
+
     def limit(self) -> Limit | None:
         """The current limit; None: nothing is a hang now."""
-        if self._kept:
+        if self._kept or self._left:
             return None
         if self._section is not None and self._section[1] is not None:
             return Limit(self._since, self._section[1])

@@ -4,7 +4,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from app.domain.lifecycle.states import JobState
@@ -17,12 +17,13 @@ from workers.run_dir.layout import RunDirectory
 from workers.sandbox.launcher import LaunchedRanks, LaunchPlan, launch
 from workers.supervisor.asking.ranks_asking import RanksAsking
 from workers.supervisor.interactive.sandbox_access import SandboxAccess
-from workers.supervisor.ranks.channel_server import ChannelServer, Connection
+from workers.supervisor.ranks.channel_server import ChannelServer, Connection, connections_for
 from workers.supervisor.ranks.event_loop import EventLoop
 from workers.supervisor.ranks.observations import Observations
-from workers.supervisor.ranks.oom_kills import SAMPLE_SECONDS, RecentKills
+from workers.supervisor.ranks.oom_kills import KillWatch, RecentKills
 from workers.supervisor.ranks.rank_logs import READ_BYTES, RankLogs
 from workers.supervisor.ranks.rank_reports import RankReports
+from workers.supervisor.ranks.role_progress import NoRoles
 from workers.supervisor.ranks.script_metrics import metrics_listener
 from workers.supervisor.recording.checkpoint_store import CheckpointStore
 from workers.supervisor.serving.replica import ServedReplica
@@ -61,14 +62,14 @@ class RankGroup:
         self.replica: ServedReplica | None = None  # of a service, set before the launch; None: another kind of job
         self.asking: RanksAsking | None = None  # of models, set before the launch
         self.access: SandboxAccess | None = None  # of people, set before the launch
+        self.roles = NoRoles()  # a RoleProgress of a job that has some, set before the launch
         self._on_listener: Callable[[int], None] = os.close
         self._launched: LaunchedRanks | None = None
         self._server: ChannelServer | None = None
         self._decoder = LineDecoder()
         self._pending: list[commands.Command] = []  # for ranks that have not sent their hello yet
-        self._memory_kills: RecentKills | None = None  # until the first rank has failed
-        self._world_size = self._local_ranks = 0
-        self._first_rank = 0
+        self._memory_kills: KillWatch | None = None
+        self._world_size = self._local_ranks = self._first_rank = 0
         self._can_be_asked = True
         self._pids: dict[int, int] = {}
         self._drained = False
@@ -94,23 +95,26 @@ class RankGroup:
         plan, self._on_listener = prepared.plan, on_listener
         self._world_size, self._local_ranks = plan.spec.world_size, plan.spec.local_ranks
         self._first_rank = plan.spec.first_rank
-        # A script's ranks agree on the step of a stop through files, which several nodes do not share.
-        self._can_be_asked = not self._observed.custom or plan.spec.nodes == 1
+        self._observed.instances = plan.spec.names
         custom = self._observed.custom
+        self._can_be_asked = not custom or plan.spec.agree_on_stops
         self.reports.start_from(prepared.start.step, metric_names, prepared.redaction, custom=custom)
         self._server = ChannelServer(
             self._run.channel, self._loop, self._receive, max_connections=connections_for(self._local_ranks)
         )
-        self._memory_kills = RecentKills() if memory_kills is None else memory_kills
+        kills = RecentKills() if memory_kills is None else memory_kills  # before anything starts
         self._launched = launched = start(plan)
-        self._loop.call_after(SAMPLE_SECONDS, self._count_kills_periodically)
+        self.roles.begin(launched.process.pid)
+        self._memory_kills = KillWatch(kills, self._loop.call_after)
         self._loop.watch(launched.control, self._receive_from_agent)
+        listener = metrics_listener(plan.spec, prepared.start.step, self.reports.overhear)
         self._logs.read_from(
             launched.log_fds,
             prepared.redaction,
             node_rank=plan.spec.node_rank,
             nodes=plan.spec.nodes,
-            on_lines=metrics_listener(plan.spec, prepared.start.step, self.reports.overhear),
+            numbers=plan.spec.ranks,
+            on_lines=listener if custom and self._first_rank == 0 else None,
         )
         if self._observed.custom and self._first_rank == 0:
             self.reports.enter(JobState.TRAINING)
@@ -126,6 +130,12 @@ class RankGroup:
         if not all(map(processes.state_of, self._pids.values())) or len(self._pids) < self._local_ranks:
             self._pids = processes.ranks_below(self.root_pid) if self.root_pid and not self.ended else {}
         return self._pids
+
+    def restarted(self, ranks: Collection[int]) -> None:
+        """These ranks were started again: what their former processes have said, or still say, does not count."""
+        self._observed.forget_failures(ranks)
+        if self._server is not None:
+            self._server.disregard(ranks)
 
     def take_usage(self, values: Mapping[str, float]) -> None:
         """Report samples as metrics of the current step."""
@@ -181,7 +191,7 @@ class RankGroup:
         self._send(answer)
 
     def tell_agent(self, message: Message) -> None:
-        """Unless it has ended or was not started."""
+        """On the loop's thread; unless it has ended or was not started."""
         if self._launched is not None and not self.ended:
             self._launched.send(message)
 
@@ -204,6 +214,7 @@ class RankGroup:
             self.replica.close(hurries=patience() == 0)
         if self.asking is not None:
             self.asking.close()
+        self.roles.close()
         began = time.monotonic()
         while self._launched is not None and not self.left_behind and not self._launched.kill(root_pid=os.getpid()):
             log.error("a process of the attempt can't be killed")
@@ -226,8 +237,6 @@ class RankGroup:
             self._server.close()
         self._observed.last_lines = self._logs.last_lines
 
-    # ---- messages from ranks
-
     def _receive(self, connection: Connection, message: Message) -> None:
         try:
             report = message_parser.parse(message)
@@ -240,7 +249,7 @@ class RankGroup:
             self._checkpoints.offer(replace(report, metrics=dict(self.reports.final_metrics)))
             self.reports.reached(report.step)
             return
-        self._observed.has_connected = True
+        self._observed.has_connected |= self.roles.speaks(message.get("rank", 0))
         if isinstance(report, messages.Hello):
             self._greet(connection, report)
         elif isinstance(report, messages.Failure):
@@ -330,9 +339,12 @@ class RankGroup:
                 if self.access is not None:
                     self.access.take(message)
                 continue
+            if self.roles.take(message):
+                continue
             report = message_parser.parse(message)
             if isinstance(report, messages.RankExit):
                 self._observed.exits.append(report)
+                self.roles.exited(report.rank)
                 if report.exit_code != 0:
                     self._count_memory_kills()
                     self._observed.ends(time.monotonic() if report.at is None else report.at)
@@ -342,20 +354,12 @@ class RankGroup:
                 if report.exit_code != 0 and self._observed.detect_seconds is None and report.at is not None:
                     self._observed.detect_seconds = max(0.0, time.monotonic() - report.at)
 
-    def _count_kills_periodically(self) -> None:
-        if self._memory_kills is not None:
-            self._memory_kills.look()
-            self._loop.call_after(SAMPLE_SECONDS, self._count_kills_periodically)
-
     def _count_memory_kills(self) -> None:
-        """Once, when the first rank has failed: later kills are not its cause."""
-        if self._memory_kills is not None:
-            self._observed.out_of_memory_kills = self._memory_kills.number
+        number = self._memory_kills.take() if self._memory_kills is not None else None
+        if number is not None:
+            self._observed.out_of_memory_kills = number
             if self._launched is not None:
                 self._observed.exceeded_memory_mb = self._launched.exceeded_memory_mb
-            self._memory_kills = None
-
-    # ---- commands to ranks
 
     def _send(self, command: commands.Command) -> None:
         if self._server is not None:
@@ -391,8 +395,3 @@ class RankGroup:
 
     def _connections(self) -> list[Connection]:
         return self._server.connections if self._server is not None else []
-
-
-def connections_for(world_size: int) -> int:
-    """Number of clients that a channel serves: one for each rank, plus data loaders that use the hooks."""
-    return 4 * world_size + 16

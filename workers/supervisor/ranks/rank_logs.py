@@ -30,7 +30,7 @@ class RankLogs:
         self._open: set[int] = set()
         self._waiting: set[int] = set()  # pipes that are left unread for a moment
         self._gathers = True
-        self._first_rank = 0
+        self._numbers: Sequence[int] = ()
         self._numbering = LogNumbering(0)
         self._last_blocks: dict[int, deque[LogBlock]] = {}
         self._on_lines: LineListener | None = None
@@ -42,15 +42,22 @@ class RankLogs:
         *,
         node_rank: int = 0,
         nodes: int = 1,
+        numbers: Sequence[int] | None = None,
         on_lines: LineListener | None = None,
     ) -> None:
-        """Read the pipes of this node's ranks, in rank order; ``on_lines`` gets the lines of the first."""
+        """Read the pipes of this node's ranks, in rank order; ``on_lines`` gets the lines of the first.
+
+        ``numbers``: of these ranks among all, where they do not follow each other.
+        """
         self._on_lines = on_lines
         self._ranks = {fd: rank for rank, fd in enumerate(fds)}
-        self._open, self._first_rank = set(fds), node_rank * len(fds)
+        self._open = set(fds)
+        self._numbers = numbers or range(node_rank * len(fds), (node_rank + 1) * len(fds))
         self._waiting.clear()
         self._gathers = True
-        self._numbering = LogNumbering(len(fds), redaction=redaction, node_rank=node_rank, nodes=nodes)
+        self._numbering = LogNumbering(
+            len(fds), redaction=redaction, node_rank=node_rank, nodes=nodes, numbers=self._numbers
+        )
         self._last_blocks = {rank: deque() for rank in range(len(fds))}
         for fd in fds:
             self._loop.watch(fd, partial(self._read, fd))
@@ -62,7 +69,7 @@ class RankLogs:
 
     @property
     def last_lines(self) -> Mapping[int, list[str]]:
-        return {self._first_rank + rank: _last_lines(blocks) for rank, blocks in self._last_blocks.items()}
+        return {self._numbers[rank]: _last_lines(blocks) for rank, blocks in self._last_blocks.items()}
 
     def hurry(self) -> None:
         """Read without pauses from now on: the ranks have ended."""

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from app.domain.spec.hyperparameters.parsing import CUSTOM
 from app.patterns.script_metrics import EPOCH, STEP, TOTAL_STEPS, metric_patterns
 from trainyard.protocol import messages
 from trainyard.protocol.run_spec import RunSpec
@@ -17,9 +16,7 @@ from workers.supervisor.ranks.rank_logs import LineListener
 def metrics_listener(
     spec: RunSpec, start_step: int, overhear: Callable[[messages.Progress | messages.MetricPoint], None]
 ) -> LineListener | None:
-    """Extracts metrics from the first rank's output; None when it is not here, or the job has no patterns for them."""
-    if spec.framework != CUSTOM or spec.first_rank > 0:
-        return None
+    """Reports what it finds in lines; None when the job has no patterns for them."""
     printed = ScriptMetrics(training_config(spec).framework.config, start_step)
     if not printed.wants_lines:
         return None

@@ -13,7 +13,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -135,6 +135,11 @@ def consumption(root_pid: int) -> Consumption | None:
         tree = [root, *root.children(recursive=True)]
     except psutil.NoSuchProcess:
         return None
+    return consumption_of(tree)
+
+
+def consumption_of(tree: Iterable[psutil.Process]) -> Consumption | None:
+    """The same of processes that were found before."""
     seconds, memory, found = 0.0, 0, False
     for process in tree:
         with contextlib.suppress(psutil.Error), process.oneshot():  # it may end just now

@@ -202,9 +202,11 @@ def _killed_for_memory(observed: Observations, first: RankExit | None) -> RankEx
 
 def _as_reported(observed: Observations, failure: Failure, first: RankExit | None, own_fault: str) -> Outcome:
     cause = failure.error_type if failure.error_type in CAUSES_FROM_RANKS else own_fault
-    message = failure.message or f"rank {failure.rank} failed without giving a reason"
+    message = failure.message or f"{observed.named(failure.rank)} failed without giving a reason"
     if observed.custom:
         message = with_place(message, failure.stack)
+    if failure.message and failure.rank in observed.instances:
+        message = f"{message}; {observed.named(failure.rank)} reported it"
     if cause == "STORAGE_ERROR" and observed.disk_error:
         cause, message = "DISK_FULL", f"{message} ({observed.disk_error})"
     elif cause == own_fault and observed.out_of_memory_kills and KILLED_CHILD in message:
@@ -242,7 +244,7 @@ def _of_rank(observed: Observations, first: RankExit, cause: str, what: str) -> 
     return Outcome(
         kind="failed",
         cause=cause,
-        message=f"rank {first.rank} {what}",
+        message=f"{observed.named(first.rank)} {what}",
         stack=_tail(observed, first.rank),
         exit_code=first.exit_code,
         related_task=f"rank-{first.rank}",

@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from app.storage.log_blocks import ENCODING, ERRORS, LogBlock
@@ -25,9 +25,11 @@ class LogNumbering:
         redaction: Redaction | None = None,
         node_rank: int = 0,
         nodes: int = 1,
+        numbers: Sequence[int] | None = None,
         burst_bytes: int = BURST_BYTES,
     ) -> None:
-        self._first_rank, self._nodes = node_rank * ranks, nodes
+        """``numbers``: of these ranks among all of the attempt, where they do not follow each other."""
+        self._numbers, self._nodes = numbers or range(node_rank * ranks, (node_rank + 1) * ranks), nodes
         self._redaction = redaction or Redaction()
         self._splitters = [LineSplitter() for _ in range(ranks)]
         self._gates = [FloodGate(clock, burst_bytes=burst_bytes) for _ in range(ranks)]
@@ -60,7 +62,7 @@ class LogNumbering:
         first, count = self._last + self._nodes, text.count("\n")
         self._last += count * self._nodes
         return LogBlock(
-            rank=self._first_rank + rank,
+            rank=self._numbers[rank],
             first=first,
             count=count,
             at=datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 
-from app.domain.errors import BadSpec
+from app.domain.errors import BadSpec, InvalidRequest
 from app.domain.spec.credentials import CREDENTIALS, OPTIONS, check_access, kind_of_place
 from app.domain.spec.document import NEEDING_A_GPU, locations
 from app.domain.spec.frameworks.custom import CODE_DIR, SCRIPT
@@ -23,6 +23,7 @@ from app.domain.spec.locations.paths import (
     check_source,
 )
 from app.domain.spec.model import BaseModel, JobDocument, OutputConfig
+from app.domain.spec.role_documents import document_of, field_of_role
 from app.domain.spec.rules import (
     data,
     evaluations,
@@ -35,6 +36,7 @@ from app.domain.spec.rules import (
     mounts,
     output,
     packages,
+    roles,
     tracking,
     training,
 )
@@ -48,6 +50,9 @@ _ROUNDING = 1e-6  # 0.29 x 100 is not exactly 29 in floating point
 
 def check(document: JobDocument, rules: ReadingRules) -> None:
     """Raise InvalidRequest, with field, rule and way out, for the first rule the document breaks."""
+    if document.tasks:
+        _check_roles(document, rules)
+        return
     for rule in RULES if document.kind == TRAINING else (*_OF_RESOURCES, *inference.RULES[document.kind]):
         rule(document)
     _check_locations(document, rules)
@@ -56,6 +61,19 @@ def check(document: JobDocument, rules: ReadingRules) -> None:
     interactive.check(document, rules)
     _check_access(document, rules)
     tracking.check(document, rules)
+
+
+def _check_roles(document: JobDocument, rules: ReadingRules) -> None:
+    """The rules of roles, and those of a job for each role with its program and devices."""
+    for rule in roles.RULES:
+        rule(document)
+    for number, role in enumerate(document.tasks):
+        try:
+            check(document_of(document, role), rules)
+        except InvalidRequest as error:
+            if error.field is not None:
+                error.field = field_of_role(error.field, number, role)
+            raise
 
 
 def devices_are_asked_for(document: JobDocument) -> None:

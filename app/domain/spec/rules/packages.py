@@ -11,7 +11,8 @@ from app.domain.spec.document import is_custom
 from app.domain.spec.locations.code import path_in_bundle
 from app.domain.spec.locations.hosts import authority_of, check_host, refuse_private_host
 from app.domain.spec.locations.paths import ReadingRules
-from app.domain.spec.model import JobDocument, Packages
+from app.domain.spec.model import JobDocument
+from app.domain.spec.packages import Packages
 from app.domain.spec.quoting import quoted
 from app.domain.spec.rules.lock_lines import locked_packages
 from app.domain.spec.rules.requirement_lines import CONTROL, FILE_FIELD

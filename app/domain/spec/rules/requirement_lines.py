@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from app.domain.errors import BadSpec
-from app.domain.spec.model import Packages
+from app.domain.spec.packages import Packages
 from app.domain.spec.quoting import quoted
 
 FILE_FIELD = "training_config.packages.requirements_file"

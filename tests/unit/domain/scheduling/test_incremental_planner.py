@@ -14,9 +14,8 @@ from app.domain.scheduling.incremental_planner import IncrementalPlan, Increment
 from app.domain.scheduling.planner import Plan, Planning, Policy, plan
 from app.domain.scheduling.preemption import Running
 from app.domain.scheduling.queue_order import QueuedJob
-from app.domain.scheduling.resources import Device, GpuType, NodeCapacity, Request
+from app.domain.scheduling.resources import Device, GpuType, NodeCapacity, Request, RoleRequest
 from app.domain.scheduling.serving_order import COMMON, Accounts, JobUsage
-from app.domain.units import WHOLE
 
 PROJECTS, QUEUES, LABELS = ("a", "b", "c"), ("day", "night"), ("ssd", "rack-1")
 SHAPES = (
@@ -31,6 +30,14 @@ SHAPES = (
     Request(device_kind="cuda", preferred_labels=frozenset({"n1"}), avoided_labels=frozenset({"ssd"})),
     Request(device_kind="cuda", ram_min_mb=700),
     Request(device_kind="cuda", node_count=2),
+    Request(
+        roles=(
+            RoleRequest(role="trainer", count=1, each=Request(device_kind="cuda", device_count=2)),
+            RoleRequest(role="rollout", count=2, each=Request(device_kind="cuda")),
+        ),
+        device_kind="cuda",
+        device_count=4,
+    ),
     Request(device_kind="cpu"),
     Request(device_kind="cpu", device_count=2, forbidden_labels=frozenset({"n0"})),
 )
@@ -151,7 +158,7 @@ class World:
                 queue=job.queue,
                 kind=kind,
                 is_preemptible=job.is_preemptible,
-                devices=len(placement.parts) * len(placement.devices) * placement.share / WHOLE,
+                devices=placement.amounts[kind],
             )
             self._count(use, 1)
 

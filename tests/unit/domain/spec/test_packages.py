@@ -9,7 +9,8 @@ from marshmallow import ValidationError
 from app.domain.errors import BadSpec
 from app.domain.spec.frameworks.requirements import how_to_offer, needed
 from app.domain.spec.locations.paths import ReadingRules
-from app.domain.spec.model import JobDocument, Packages
+from app.domain.spec.model import JobDocument
+from app.domain.spec.packages import Packages
 from app.domain.spec.rules import packages as rules
 from app.domain.spec.rules.requirement_lines import MOST_REQUIREMENTS, with_lines_of
 from app.schemas.spec.packages import PackagesSchema

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.domain.spec.model import Packages
+from app.domain.spec.packages import Packages
 from config.packages import PackagesSettings
 from workers.attempt_failed import AttemptFailed
 from workers.prepare.packages.capabilities import package_capabilities

@@ -18,8 +18,9 @@ from tests.builders.factories import make_document
 from workers.attempt_failed import AttemptFailed
 from workers.job_secrets import opened_secrets
 from workers.prepare.input_library import Library
-from workers.prepare.prepare import device_uuids, find_sources, input_fields, job_environment, program, sources_document
+from workers.prepare.prepare import find_sources, input_fields, sources_document
 from workers.prepare.private_paths import private_paths
+from workers.prepare.programs.program import device_uuids, job_environment, program
 from workers.run_dir.layout import run_directory
 from workers.sandbox.gpu_devices import GpuDevice
 
@@ -50,7 +51,8 @@ def test_database_that_is_no_file_has_nothing_to_hide(tmp_path, url):
 
 def test_slices_are_known_to_cuda_by_what_nvml_said(monkeypatch):
     monkeypatch.setattr(
-        "workers.prepare.prepare.own_gpus", lambda indices: [GpuDevice(index, f"GPU-{index}") for index in indices]
+        "workers.prepare.programs.program.own_gpus",
+        lambda indices: [GpuDevice(index, f"GPU-{index}") for index in indices],
     )
     whole, part = Device(index=1, type="h100"), Device(index=2000, type="h100-mig-1g.10gb", uuid="MIG-a")
 

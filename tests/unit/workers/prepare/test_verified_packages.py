@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.domain.spec.model import Packages
+from app.domain.spec.packages import Packages
 from workers.attempt_failed import AttemptFailed
 from workers.prepare.packages import uv_limits
 from workers.prepare.packages.requirements_text import requirements_text

@@ -1,0 +1,1 @@
+"""Placement of jobs whose processes differ: instances of roles, packed onto few nodes."""

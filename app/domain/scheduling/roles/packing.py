@@ -1,0 +1,125 @@
+"""Packs instances of roles onto nodes: all of them or none, on few nodes, the same for the same input. Pure.
+
+Bin packing is hard, so three ways are tried: the largest instances first, each time onto the node that takes most of
+what is left; those that fit on the fewest nodes first, where they leave least free; and a search of bounded length,
+which finds a way for small jobs whenever there is one.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+
+from app.domain.scheduling.gang_placement import Part, PlacedInstance
+from app.domain.scheduling.resources import NOTHING, Device, NodeCapacity, Request
+from app.domain.scheduling.roles.search import searched
+from app.domain.scheduling.roles.wanted import Filling, Taken, Wanted, wanted_of
+
+
+def pack(request: Request, nodes: Iterable[NodeCapacity], last: Collection[str] = ()) -> tuple[Part, ...] | None:
+    """The parts of a job with roles, the one with the first instance of its first role first, then by name.
+
+    Nodes of ``last`` are taken only where it starts on no others. None when the instances can't all start now.
+    """
+    open_nodes = [node for node in nodes if _is_open(node)]
+    preferred = [node for node in open_nodes if node.name not in last]
+    for given in (preferred, open_nodes) if len(preferred) < len(open_nodes) else (preferred,):
+        found = _packed(request, given)
+        if found is not None:
+            return _parts(request, found)
+    return None
+
+
+def emptied(node: NodeCapacity) -> NodeCapacity:
+    """The node as if no job ran on it."""
+    free = frozenset(device.index for device in node.devices) - node.out_of_service
+    return replace(node, free=free, parts={}, held=NOTHING, active_jobs=0)
+
+
+def excluded(request: Request, avoids: frozenset[str], nodes: Iterable[NodeCapacity]) -> frozenset[str]:
+    """The nodes to exclude for a job with roles: those it avoids, unless it could not be held by the others."""
+    given = list(nodes)
+    could = [node.name for node in given if node.name in avoids]
+    if not could:
+        return frozenset()
+    others = [emptied(node) for node in given if node.name not in avoids]
+    return frozenset(could) if pack(request, others) is not None else frozenset()
+
+
+def _is_open(node: NodeCapacity) -> bool:
+    return bool(node.free) and (node.max_jobs is None or node.active_jobs < node.max_jobs)
+
+
+def _packed(request: Request, nodes: Sequence[NodeCapacity]) -> list[Taken] | None:
+    filling = Filling(request, nodes)
+    wanted = wanted_of(request)
+    if not filling.may_be_enough(wanted):
+        return None
+    largest = sorted(wanted, key=lambda each: each.size)
+    found = _onto_few(filling, largest)
+    if found is None:
+        scarce = sorted(wanted, key=lambda each: (filling.choices(each), each.size))
+        found = _each_where_least_is_left(filling, scarce) or searched(filling, scarce)
+    return found
+
+
+def _onto_few(filling: Filling, wanted: list[Wanted]) -> list[Taken] | None:
+    """Node after node, each time the one that takes most of what is left."""
+    found: list[Taken] = []
+    nodes, left = dict(filling.nodes), wanted
+    while left:
+        best: tuple[tuple[object, ...], list[Taken]] | None = None
+        seen = set()
+        for node in nodes.values():
+            shape = filling.shape(node)
+            if shape in seen:
+                continue
+            seen.add(shape)
+            taken = filling.most_on(node, left)
+            if not taken:
+                continue
+            devices = sum(len(each.devices) for each in taken)
+            rank = (-devices, -len(taken), filling.liking(node), len(node.free) - devices, node.name)
+            if best is None or rank < best[0]:
+                best = rank, taken
+        if best is None:
+            return None
+        found += best[1]
+        del nodes[best[1][0].node]
+        placed = {each.wanted for each in best[1]}
+        left = [each for each in left if each not in placed]
+    return found
+
+
+def _each_where_least_is_left(filling: Filling, wanted: Sequence[Wanted]) -> list[Taken] | None:
+    """Instance after instance, on a node that is used already where it can be, and where least stays free."""
+    found: list[Taken] = []
+    now, used = dict(filling.nodes), set[str]()
+    for each in wanted:
+        line = sorted(now.values(), key=lambda node: (node.name not in used, len(node.free), node.name))
+        taken = next((taken for node in line if (taken := filling.on(node, each)) is not None), None)
+        if taken is None:
+            return None
+        now[taken.node] = filling.after(now[taken.node], taken)
+        used.add(taken.node)
+        found.append(taken)
+    return found
+
+
+def _parts(request: Request, found: Sequence[Taken]) -> tuple[Part, ...]:
+    """Instances of a role are equal: they are numbered by part, so that ranks of a node follow each other."""
+    first = min(each.node for each in found if each.wanted.place == 0)
+    names = sorted({each.node for each in found}, key=lambda name: (name != first, name))
+    on: dict[str, list[PlacedInstance]] = {name: [] for name in names}
+    for place, role in enumerate(request.roles):
+        of_role = [each for each in found if each.wanted.place == place]
+        of_role.sort(key=lambda each: (names.index(each.node), each.devices[0].index))
+        for index, each in enumerate(of_role):
+            on[each.node].append(
+                PlacedInstance(role=role.role, index=index, devices=each.devices, quantities=role.each.quantities)
+            )
+    return tuple(
+        Part(node=name, devices=_devices(instances), instances=tuple(instances)) for name, instances in on.items()
+    )
+
+
+def _devices(instances: Iterable[PlacedInstance]) -> tuple[Device, ...]:
+    return tuple(sorted((device for each in instances for device in each.devices), key=lambda device: device.index))

@@ -1,0 +1,62 @@
+"""A role of a job as a job document of its own: what rules, requests and nodes read of one of its instances."""
+
+from app.domain.spec.model import Framework, JobDocument
+from app.domain.spec.roles import Role, RoleTraining
+
+SCRIPT, ARGUMENTS, COMMAND = "custom_script_path", "custom_arguments", "custom_command"
+# What a role has for each of its instances, and the job therefore not for a node.
+RESOURCES = (
+    *("gpu_count", "device_type", "gpu_type", "gpu_memory_min_mb", "cpu_cores", "ram_min_mb", "storage_min_mb"),
+    *("required_node_labels", "forbidden_node_labels"),
+)
+_LABELS = ("required_node_labels", "forbidden_node_labels")
+
+
+def document_of(document: JobDocument, role: Role) -> JobDocument:
+    """The job as if each of its nodes were an instance of this role: with its program and devices, without roles.
+
+    Labels of nodes, and environment variables, are the job's and the role's together.
+    """
+    asked, own = role.resource_config, document.resource_config
+    resources = {name: getattr(asked, name) for name in RESOURCES if name not in _LABELS}
+    labels = {name: tuple(dict.fromkeys((*getattr(own, name), *getattr(asked, name)))) for name in _LABELS}
+    training, program = document.training_config, role.training_config
+    return document.changed(
+        training_config=training.changed(
+            framework=_framework(training.framework, program),
+            environment={**training.environment, **program.environment},
+            packages=program.packages if program.packages is not None else training.packages,
+        ),
+        resource_config=own.changed(**resources, **labels, node_count=1),
+    ).without("tasks")
+
+
+def _framework(framework: Framework, program: RoleTraining) -> Framework:
+    """A role's script or command takes the place of the job's, whichever that has."""
+    if program.custom_command:
+        framework = framework.without(SCRIPT, ARGUMENTS).changed(custom_command=program.custom_command)
+    elif program.custom_script_path:
+        framework = framework.without(COMMAND).changed(custom_script_path=program.custom_script_path)
+    if program.custom_arguments is not None:
+        framework = framework.changed(custom_arguments=program.custom_arguments)
+    if program.config:
+        distributed = framework.distributed
+        config = {**distributed.config, **program.config}
+        framework = framework.changed(distributed=distributed.changed(config=config))
+    return framework
+
+
+def field_of_role(field: str, number: int, role: Role) -> str:
+    """The field of the job's document that a field of ``document_of`` comes from."""
+    section, _, rest = field.partition(".")
+    own = rest
+    if section == "training_config":
+        own = rest.removeprefix("framework.").removeprefix("distributed.")
+    name = own.partition(".")[0]
+    if section == "resource_config" and name in RESOURCES:
+        return f"tasks.{number}.resource_config.{own}"
+    if section != "training_config" or name not in role.training_config.given:
+        return field
+    if name == "environment" and own.partition(".")[2] not in ("", *role.training_config.environment):
+        return field
+    return f"tasks.{number}.training_config.{own}"

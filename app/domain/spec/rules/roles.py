@@ -1,0 +1,119 @@
+"""Rules of ``tasks``: the roles of a job whose processes differ."""
+
+from collections.abc import Mapping
+
+from app.domain.errors import BadSpec
+from app.domain.spec.document import is_custom
+from app.domain.spec.frameworks.custom import launcher
+from app.domain.spec.locations.egress import GATE
+from app.domain.spec.model import JobDocument, ResourceConfig
+from app.domain.spec.role_documents import RESOURCES
+
+MOST_ROLES, MOST_INSTANCES = 16, 64
+_OF_INSTANCES = (
+    *(name for name in RESOURCES if not name.endswith("_labels")),
+    *("gpu_fraction", "gpu_memory_request_mb", "mig_profile", "node_count"),
+)
+
+
+def roles_are_of_a_script(document: JobDocument) -> None:
+    if not is_custom(document):
+        framework = document.training_config.framework.type
+        raise BadSpec(
+            f"roles are for the scripts and commands of framework CUSTOM: {framework} starts equal ranks; leave tasks "
+            "out",
+            field="tasks",
+        )
+
+
+def devices_are_the_roles(document: JobDocument) -> None:
+    resources = document.resource_config
+    for name in _OF_INSTANCES:
+        if getattr(resources, name) != getattr(ResourceConfig, name):
+            way_out = "use count of a role" if name == "node_count" else "give it to each role, per instance"
+            if name in ("gpu_fraction", "gpu_memory_request_mb", "mig_profile"):
+                way_out = "instances have whole devices"
+            raise BadSpec(
+                f"with tasks the job has the devices of its roles; {way_out}, and leave {name} out here",
+                field=f"resource_config.{name}",
+            )
+
+
+def ranks_are_the_roles(document: JobDocument) -> None:
+    if document.training_config.framework.distributed.world_size is not None:
+        raise BadSpec(
+            "with tasks each role has a world of its own: its instances and their processes; leave world_size out",
+            field="training_config.framework.distributed.world_size",
+        )
+    if value := launcher(document):
+        raise BadSpec(
+            f"{value} starts the ranks of one program, and roles differ; leave launcher out",
+            field="training_config.framework.config.launcher",
+        )
+    if document.resource_config.network == GATE:
+        raise BadSpec(
+            "roles may be on several nodes, which have the network of their machines, without a gate; leave network "
+            "out",
+            field="resource_config.network",
+        )
+
+
+def roles_are_few_and_named_once(document: JobDocument) -> None:
+    roles, seen = document.tasks, set[str]()
+    if len(roles) > MOST_ROLES:
+        raise BadSpec(f"a job has at most {MOST_ROLES} roles, not {len(roles)}", field="tasks")
+    for number, role in enumerate(roles):
+        if role.role in seen:
+            raise BadSpec(f"there are two roles {role.role}; name them differently", field=f"tasks.{number}.role")
+        seen.add(role.role)
+    count = sum(role.count for role in roles)
+    if count > MOST_INSTANCES:
+        raise BadSpec(
+            f"the roles have {count} instances together, and a job at most {MOST_INSTANCES}; ask for fewer, or start "
+            "more processes in each (training_config.config)",
+            field="tasks",
+        )
+    if all(role.sidecar for role in roles):
+        raise BadSpec("every role is a sidecar: none would end the job; let one be none", field="tasks.0.sidecar")
+
+
+def roles_wait_for_roles_before_them(document: JobDocument) -> None:
+    waits = {role.role: role.depends_on for role in document.tasks}
+    for number, role in enumerate(document.tasks):
+        for place, name in enumerate(role.depends_on):
+            if name not in waits:
+                known = ", ".join(waits)
+                raise BadSpec(
+                    f"there is no role {name!r:.40}; known: {known}", field=f"tasks.{number}.depends_on.{place}"
+                )
+    circle = _circle(waits)
+    if circle:
+        number = next(i for i, role in enumerate(document.tasks) if role.role == circle[0])
+        raise BadSpec(
+            f"the roles wait for each other: {' → '.join((*circle, circle[0]))}; leave one of these out",
+            field=f"tasks.{number}.depends_on",
+        )
+
+
+def _circle(waits: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """Roles of which each waits for the next, and the last for the first; empty if there are none."""
+    left = dict(waits)
+    while free := [name for name, others in left.items() if not any(each in left for each in others)]:
+        for name in free:
+            del left[name]
+    way = list(left)[:1]
+    while way:
+        following = next(each for each in left[way[-1]] if each in left)
+        if following in way:
+            return tuple(way[way.index(following) :])
+        way.append(following)
+    return ()
+
+
+RULES = (
+    roles_are_of_a_script,
+    devices_are_the_roles,
+    ranks_are_the_roles,
+    roles_are_few_and_named_once,
+    roles_wait_for_roles_before_them,
+)

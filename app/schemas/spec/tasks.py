@@ -1,0 +1,107 @@
+"""Schema of ``tasks``: the roles of a job whose processes differ."""
+
+import re
+from typing import Any
+
+from marshmallow import ValidationError, fields, pre_load, validate
+
+from app.domain.spec.role_documents import RESOURCES
+from app.domain.spec.roles import JOB, TASK, Role, RoleResources
+from app.domain.spec.rules.roles import MOST_INSTANCES, MOST_ROLES
+from app.schemas.documents import JobPartSchema
+from app.schemas.spec.packages import PackagesSchema
+from app.schemas.spec.resource_config import MAX_MB, ResourceConfigSchema
+from app.schemas.spec.training_config import environment, script_arguments
+from app.schemas.strict_fields import Choice, Flag, FreeObject, Matching, Section, Text, Texts, Whole, says
+
+ROLE = re.compile(r"[a-z0-9-]{1,30}")
+ROLE_RULE = "must be 1 to 30 lower-case letters, digits and dashes"
+
+
+class RoleResourcesSchema(ResourceConfigSchema):
+    gpu_count = Whole(
+        0,
+        65536,
+        load_default=RoleResources.gpu_count,
+        **says("Devices of each instance, at least 1, all on one node and of one type: GPUs or CPU slots"),
+    )
+    cpu_cores = Whole(
+        0,
+        65536,
+        **says(
+            "CPU cores to reserve for each instance; its ranks share them as threads. Default: its devices' share of "
+            "the node's cores"
+        ),
+    )
+    ram_min_mb = Whole(0, MAX_MB, **says("Memory to reserve for each instance"))
+    storage_min_mb = Whole(0, MAX_MB, **says("Disk space to reserve for each instance"))
+
+    class Meta:
+        fields = RESOURCES
+
+    @pre_load
+    def _has_the_jobs_image(self, values: object, **_: Any) -> object:
+        if isinstance(values, dict) and values.get("image") is not None:
+            raise ValidationError(
+                "the image is the whole job's, since instances of several roles share a sandbox; give "
+                "resource_config.image, or packages to the role",
+                field_name="image",
+            )
+        return values
+
+
+class RoleTrainingSchema(JobPartSchema):
+    custom_script_path = Text(**says("The role's script; default the job's"))
+    custom_arguments = script_arguments(**says("The script's arguments; default the job's"))
+    custom_command = script_arguments(**says("A program with its arguments, instead of a script; default the job's"))
+    environment = environment()
+    packages = Section(PackagesSchema, **says("The packages of the role's processes; default the job's"))
+    config = FreeObject(
+        **says(
+            "num_proc_per_node: the processes of each instance, as in training_config.framework.distributed.config; "
+            "any other options of the script"
+        )
+    )
+
+
+class RoleSchema(JobPartSchema):
+    role = Matching(ROLE, ROLE_RULE, required=True, **says("The role's name in the job"))
+    count = Whole(1, MOST_INSTANCES, load_default=Role.count, **says("Instances of the role"))
+    resource_config = Section(
+        RoleResourcesSchema,
+        load_default=lambda: {"gpu_count": RoleResources.gpu_count, "device_type": RoleResources.device_type},
+        **says("The devices, cores and memory of each instance"),
+    )
+    training_config = Section(RoleTrainingSchema, load_default=dict, **says("The role's program"))
+    depends_on = Texts(
+        most=MOST_ROLES,
+        form=ROLE,
+        rule=ROLE_RULE,
+        **says("Roles of which every instance has started before this one is started"),
+    )
+    restart = Choice(
+        (JOB, TASK),
+        **says(
+            "job: an instance that fails ends the attempt, and the job is retried as a whole; task: it is started "
+            "again alone, up to max_retries times in an attempt",
+            default=Role.restart,
+        ),
+    )
+    sidecar = Flag(
+        **says(
+            "true: the role is stopped when the instances of all other roles have ended with exit code 0",
+            default=Role.sidecar,
+        )
+    )
+
+
+def role_list(**more: Any) -> fields.List[Any]:
+    return fields.List(
+        fields.Nested(RoleSchema),
+        validate=validate.Length(max=MOST_ROLES),
+        **more,
+        **says(
+            f"CUSTOM: the roles of a job whose processes differ, with up to {MOST_INSTANCES} instances, which are "
+            "placed together; resource_config then has no devices and no node_count"
+        ),
+    )

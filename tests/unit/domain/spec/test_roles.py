@@ -1,0 +1,225 @@
+"""The roles of a job: what their rules refuse, what an instance is asked for, and which secrets are masked."""
+
+from typing import Any
+
+import pytest
+from marshmallow import ValidationError
+
+from app.domain.errors import InvalidRequest
+from app.domain.scheduling.resources import request_of
+from app.domain.spec.model import JobDocument
+from app.domain.spec.role_documents import document_of
+from app.domain.spec.roles import Role
+from app.domain.spec.secrets import MASK, secret_variables, with_secrets
+from app.schemas.jobs import SubmitJobSchema
+from app.services.attempts.placed_instances import ranks_of_role
+from tests.builders.submitted import custom, refusal, spec_of
+
+TRAINER = {"role": "trainer", "resource_config": {"gpu_count": 4, "device_type": "cuda"}}
+ROLLOUT = {"role": "rollout", "count": 2, "training_config": {"custom_command": ["serve", "--port", "1"]}}
+
+
+def document(*tasks: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """A job with these roles; ``a__b`` stands for the path a.b."""
+    paths = [(path.replace("__", "."), value) for path, value in changes.items()]
+    return custom(("resource_config", {}), ("tasks", list(tasks)), *paths)
+
+
+def refused(*tasks: dict[str, Any], **changes: Any) -> tuple[str, str]:
+    error = refusal(document(*tasks, **changes))
+    return error.field or "", error.message
+
+
+def loaded(*tasks: dict[str, Any]) -> JobDocument:
+    given = {"name": "a", "training_config": {"framework": {"type": "CUSTOM"}}, "resource_config": {}}
+    found: JobDocument = SubmitJobSchema().load({**given, "tasks": list(tasks)})
+    return found
+
+
+def test_a_job_with_roles_is_stored_as_it_was_given() -> None:
+    found = spec_of(document(TRAINER, ROLLOUT)).document
+    assert found.to_json()["tasks"] == [TRAINER, ROLLOUT]
+    assert spec_of(found.to_json()).document == found
+
+
+@pytest.mark.parametrize(
+    ("tasks", "changes", "field", "says"),
+    [
+        ([TRAINER, TRAINER], {}, "tasks.1.role", "two roles trainer"),
+        ([{"role": f"r{n}"} for n in range(17)], {}, "tasks", "at most 16 roles"),
+        ([{"role": "a", "count": 40}, {"role": "b", "count": 25}], {}, "tasks", "65 instances"),
+        ([{"role": "a", "sidecar": True}], {}, "tasks.0.sidecar", "every role is a sidecar"),
+        ([{"role": "a", "depends_on": ["b"]}], {}, "tasks.0.depends_on.0", "there is no role 'b'; known: a"),
+        ([{"role": "a", "depends_on": ["a"]}], {}, "tasks.0.depends_on", "a → a"),
+        (
+            [{"role": "x"}, {"role": "a", "depends_on": ["x", "b"]}, {"role": "b", "depends_on": ["a"]}],
+            {},
+            "tasks.1.depends_on",
+            "a → b → a",
+        ),
+        ([TRAINER], {"resource_config__gpu_count": 2}, "resource_config.gpu_count", "give it to each role"),
+        ([TRAINER], {"resource_config__node_count": 2}, "resource_config.node_count", "use count of a role"),
+        ([TRAINER], {"resource_config__gpu_fraction": 0.5}, "resource_config.gpu_fraction", "whole devices"),
+        ([TRAINER], {"resource_config__ram_min_mb": 5}, "resource_config.ram_min_mb", "per instance"),
+        ([TRAINER], {"resource_config__network": "gate"}, "resource_config.network", "leave network out"),
+        (
+            [TRAINER],
+            {"training_config__framework__distributed": {"world_size": 4}},
+            "training_config.framework.distributed.world_size",
+            "a world of its own",
+        ),
+        (
+            [TRAINER],
+            {"training_config__framework__config": {"launcher": "mpi"}},
+            "training_config.framework.config.launcher",
+            "roles differ",
+        ),
+        (
+            [{"role": "a", "resource_config": {"gpu_count": 0}}],
+            {},
+            "tasks.0.resource_config.gpu_count",
+            "must be at least 1",
+        ),
+        (
+            [TRAINER, {"role": "a", "training_config": {"custom_script_path": "/etc/x.py"}}],
+            {},
+            "tasks.1.training_config.custom_script_path",
+            "",
+        ),
+        (
+            [{"role": "a", "training_config": {"custom_command": ["x"], "custom_arguments": ["y"]}}],
+            {},
+            "tasks.0.training_config.custom_arguments",
+            "arguments in itself",
+        ),
+        (
+            [{"role": "a", "training_config": {"environment": {"LD_PRELOAD": "x"}}}],
+            {},
+            "tasks.0.training_config.environment.LD_PRELOAD",
+            "LD_PRELOAD",
+        ),
+        (
+            [{"role": "a", "training_config": {"config": {"num_proc_per_node": "cpu"}}}],
+            {},
+            "tasks.0.training_config.config.num_proc_per_node",
+            "cpu_cores",
+        ),
+        (
+            [{"role": "a", "training_config": {"packages": {"requirements": ["a==1", "a==2"]}}}],
+            {},
+            "tasks.0.training_config.packages.requirements.1",
+            "named twice",
+        ),
+    ],
+)
+def test_what_breaks_a_rule_is_refused_with_its_field(
+    tasks: list[dict[str, Any]], changes: dict[str, Any], field: str, says: str
+) -> None:
+    found, message = refused(*tasks, **changes)
+    assert found == field
+    assert says in message
+
+
+def test_a_role_without_a_program_is_refused() -> None:
+    field, message = refused(TRAINER, training_config__framework__custom_script_path=None)
+    assert field == "training_config.framework.custom_script_path"
+    assert "framework CUSTOM needs" in message
+
+
+def test_roles_are_for_scripts_alone() -> None:
+    built_in = document(TRAINER, training_config__framework={"type": "HF_TRAINER"})
+    assert refusal(built_in).field == "tasks"
+
+
+@pytest.mark.parametrize(
+    ("task", "field"),
+    [
+        ({"role": "Trainer"}, "role"),
+        ({"role": "x" * 31}, "role"),
+        ({"role": "a", "count": 0}, "count"),
+        ({"role": "a", "restart": "never"}, "restart"),
+        ({"role": "a", "resource_config": {"gpu_fraction": 0.5}}, "resource_config"),
+        ({"role": "a", "resource_config": {"image": {"reference": "a/b:c"}}}, "resource_config"),
+    ],
+)
+def test_the_schema_refuses_what_a_role_can_not_have(task: dict[str, Any], field: str) -> None:
+    with pytest.raises(ValidationError) as error:
+        loaded(task)
+    assert field in error.value.normalized_messages()["tasks"][0]
+
+
+def test_a_role_of_an_image_of_its_own_is_told_why_not() -> None:
+    with pytest.raises(ValidationError, match="the image is the whole job's"):
+        loaded({"role": "a", "resource_config": {"image": {"reference": "a/b:c"}}})
+
+
+def test_a_role_has_the_jobs_program_unless_it_has_its_own() -> None:
+    given = JobDocument.from_json(
+        document(
+            {"role": "same"},
+            {"role": "other", "training_config": {"custom_command": ["serve"], "config": {"num_proc_per_node": 3}}},
+            training_config__framework__custom_arguments=["--fast"],
+            training_config__environment={"A": "1", "B": "2"},
+        )
+    )
+    same, other = (document_of(given, role).training_config.framework for role in given.tasks)
+    assert (same.custom_script_path, same.custom_arguments) == ("/srv/train.py", ("--fast",))
+    assert (other.custom_script_path, other.custom_command, other.custom_arguments) == (None, ("serve",), ())
+    assert [ranks_of_role(given, name) for name in ("same", "other")] == [range(1), range(1, 4)]
+    with pytest.raises(InvalidRequest, match="known: same, other"):
+        ranks_of_role(given, "third")
+
+
+def test_environment_and_labels_of_job_and_role_are_added_up() -> None:
+    given = JobDocument.from_json(
+        document(
+            {
+                "role": "a",
+                "training_config": {"environment": {"B": "3"}},
+                "resource_config": {"required_node_labels": ["fast"]},
+            },
+            training_config__environment={"A": "1", "B": "2"},
+            resource_config__required_node_labels=["ssd"],
+        )
+    )
+    found = document_of(given, given.tasks[0])
+    assert found.training_config.environment == {"A": "1", "B": "3"}
+    assert found.resource_config.required_node_labels == ("ssd", "fast")
+
+
+def test_the_request_counts_all_instances() -> None:
+    given = JobDocument.from_json(document(TRAINER, {**ROLLOUT, "resource_config": {"device_type": "cpu"}}))
+    found = request_of(given, has_gpus=True)
+    assert (found.device_kind, found.amount, found.amounts) == ("cuda", 4, {"cuda": 4, "cpu": 2})
+    assert found.is_gang
+    assert [(role.role, role.count, role.each.device_count) for role in found.roles] == [
+        ("trainer", 1, 4),
+        ("rollout", 2, 1),
+    ]
+
+
+def test_auto_is_resolved_for_each_role() -> None:
+    given = JobDocument.from_json(document({"role": "a"}, {"role": "b", "resource_config": {"gpu_type": "h100"}}))
+    kinds = [role.each.device_kind for role in request_of(given, has_gpus=False).roles]
+    assert kinds == ["cpu", "cuda"]
+
+
+def test_secrets_of_roles_are_masked_and_put_back() -> None:
+    tasks = [TRAINER, {"role": "a", "training_config": {"environment": {"MY_TOKEN": "s3cret", "MODE": "x"}}}]
+    spec = spec_of(document(*tasks))
+    path = "tasks.1.training_config.environment.MY_TOKEN"
+    assert spec.secrets[path] == "s3cret"
+    assert spec.document.tasks[1].training_config.environment == {"MY_TOKEN": MASK, "MODE": "x"}
+    restored = with_secrets(spec.document, spec.secrets)
+    assert restored.tasks[1].training_config.environment["MY_TOKEN"] == "s3cret"
+    assert secret_variables(spec.secrets) == ["MY_TOKEN"]
+    assert "s3cret" not in repr(restored)
+
+
+def test_a_masked_secret_of_a_role_is_refused() -> None:
+    task = {"role": "a", "training_config": {"environment": {"MY_TOKEN": MASK}}}
+    assert refused(task)[0] == "tasks.0.training_config.environment.MY_TOKEN"
+
+
+def test_a_role_has_one_device_by_default() -> None:
+    assert loaded({"role": "a"}).tasks[0] == Role(role="a")

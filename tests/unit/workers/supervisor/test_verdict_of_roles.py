@@ -1,0 +1,34 @@
+"""The outcome of a job with roles names the instance that failed, and forgets one that was started again."""
+
+from trainyard.protocol.messages import Failure, RankExit
+from workers.supervisor.ranks.observations import Observations
+from workers.supervisor.ranks.verdict import judge
+
+NAMES = {0: "trainer 0", 1: "rollout 0"}
+
+
+def said(rank: int, message: str) -> Failure:
+    return Failure(rank=rank, error_type="SCRIPT_ERROR", message=message, stack="Traceback")
+
+
+def test_a_failed_instance_of_a_role_is_named() -> None:
+    seen = Observations(custom=True, exits=[RankExit(rank=1, exit_code=9, signal=None)], exit_code=9, instances=NAMES)
+
+    assert judge(seen).message == "rank 1 (rollout 0) ended with exit code 9"
+
+
+def test_what_a_rank_of_a_role_says_is_kept_and_names_its_instance() -> None:
+    seen = Observations(custom=True, reported=[said(1, "row 3 is odd")], exit_code=1, instances=NAMES)
+
+    assert judge(seen).message == "row 3 is odd; rank 1 (rollout 0) reported it"
+
+
+def test_an_instance_that_was_started_again_explains_nothing() -> None:
+    seen = Observations(custom=True, reported=[said(1, "row 3 is odd"), said(0, "later")], instances=NAMES)
+    seen.ends(1.0)
+
+    seen.forget_failures([1])
+    assert [each.rank for each in seen.reported] == [0]
+    assert seen.ends_since == 1.0
+    seen.forget_failures([0])
+    assert seen.ends_since is None

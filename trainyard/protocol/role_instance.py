@@ -1,0 +1,53 @@
+"""An instance of a role in the run specification: what runs in one place of a job whose processes differ."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoleInstance:
+    """One of ``count`` copies of a role: its place among all ranks, its program and its devices.
+
+    ``address`` and ``port`` are those where the role's rank 0 listens. ``max_restarts``: how often the agent starts it
+    again alone; 0 for roles that fail with their job.
+    """
+
+    role: str
+    index: int
+    count: int
+    first_rank: int  # of all ranks of the attempt
+    ranks: int
+    role_first_rank: int  # of the ranks of its role
+    role_world_size: int
+    script: str = ""
+    arguments: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    directory: str = ""
+    packages_path: str = ""
+    device_type: str = "cpu"  # or cuda
+    device_indices: tuple[int, ...] = ()
+    device_uuids: tuple[str, ...] = ()
+    threads_per_rank: int = 1
+    address: str = ""
+    port: int = 0
+    depends_on: tuple[str, ...] = ()
+    max_restarts: int = 0
+    sidecar: bool = False
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> "RoleInstance":
+        """Parse its part of spec.json; unknown keys are ignored. Raises TypeError when a required one is missing."""
+        given: dict[str, Any] = {each.name: document[each.name] for each in fields(cls) if each.name in document}
+        lists = {name: tuple(value) for name, value in given.items() if isinstance(value, list)}
+        return cls(**given | lists)
+
+    @property
+    def name(self) -> str:
+        """As messages name it."""
+        return f"{self.role} {self.index}"
+
+    @property
+    def global_ranks(self) -> range:
+        """Its ranks, as logs number them."""
+        return range(self.first_rank, self.first_rank + self.ranks)

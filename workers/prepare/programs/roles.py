@@ -1,0 +1,130 @@
+"""The instances of roles on this node: the program, packages, variables and devices of each."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from app.domain.scheduling.resources import Device
+from app.domain.spec.model import JobDocument
+from app.domain.spec.role_documents import document_of
+from app.domain.spec.roles import TASK, Role
+from app.services.attempts.work_instances import WorkInstance
+from app.services.attempts.work_orders import Work
+from config.settings import Settings
+from trainyard.protocol.role_instance import RoleInstance
+from trainyard.protocol.run_spec import RunSpec
+from workers.prepare.input_library import Library, Sources
+from workers.prepare.packages.job_packages import JobPackages, with_packages
+from workers.prepare.programs.program import ENVIRONMENT, device_uuids, find_program, job_environment, program
+from workers.run_dir.layout import RunDirectory
+from workers.sandbox.sandbox import Sandbox
+
+
+@dataclass(frozen=True)
+class RolesHere:
+    """What the roles of an attempt are prepared with on this node."""
+
+    settings: Settings
+    work: Work
+    library: Library
+    sandbox: Sandbox
+    run: RunDirectory
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreparedRoles:
+    """``spec`` has the instances of this node; ``environments`` replace the job's in the ranks of a role.
+
+    ``readable`` is what the ranks must see of programs and packages, the job's own among them.
+    """
+
+    spec: RunSpec
+    environments: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    readable: tuple[Path, ...] = ()
+
+
+def with_roles(packages: JobPackages, here: RolesHere, sources: Sources, secrets: Mapping[str, str]) -> PreparedRoles:
+    """The job with the instances of its roles on this node, if it has roles. Raises AttemptFailed."""
+    mine, spec = here.work.instances, packages.spec
+    if not mine:
+        return PreparedRoles(spec=spec, readable=packages.readable)
+    instances: dict[tuple[str, int], RoleInstance] = {}
+    environments: dict[str, dict[str, str]] = {}
+    readable = [*packages.readable]
+    for number, role in enumerate(here.work.document.tasks):
+        placed = [each for each in mine if each.role == role.role]
+        if not placed:
+            continue
+        document = document_of(here.work.document, role)
+        environments[role.role] = environment_of_role(here.work.document, number, secrets)
+        fields, needs = _program(spec, here, role, document, sources, environments[role.role])
+        readable += needs
+        for each in placed:
+            instances[each.role, each.index] = _instance(here, spec, role, each, fields)
+    ordered = tuple(sorted(instances.values(), key=lambda each: each.first_rank))
+    gpus = [device for device in here.work.devices if _is_gpu(device)]
+    return PreparedRoles(
+        spec=replace(spec, instances=ordered, **_devices(gpus)), environments=environments, readable=tuple(readable)
+    )
+
+
+def environment_of_role(document: JobDocument, number: int, secrets: Mapping[str, str]) -> dict[str, str]:
+    """The variables of the job, and over them those of its role of this number, secret ones included."""
+    of_role = f"tasks.{number}.{ENVIRONMENT}"
+    opened = {key.removeprefix(of_role): value for key, value in secrets.items() if key.startswith(of_role)}
+    own = document.tasks[number].training_config.environment
+    return {**job_environment(document.training_config.environment, secrets), **own, **opened}
+
+
+def _program(
+    spec: RunSpec, here: RolesHere, role: Role, document: JobDocument, sources: Sources, environment: Mapping[str, str]
+) -> tuple[dict[str, Any], list[Path]]:
+    """Fields of the role's instances, and what they must be able to read."""
+    framework = document.training_config.framework
+    script, code = find_program(here.library, framework)
+    readable: list[Path] = []
+    if code is None or code == sources.code:
+        fields = program(framework, here.run, replace(sources, script=script, code=code))
+    else:  # a script in another directory than the job's: at its own path
+        fields = program(framework, here.run, replace(sources, script=None, code=None)) | {"script": str(script)}
+        readable.append(code)
+    if role.training_config.packages is None:
+        return fields | {"packages_path": spec.packages_path}, readable
+    found = with_packages(spec, document, here.settings, here.library, here.sandbox, environment, code)
+    return fields | {"packages_path": found.spec.packages_path}, [*readable, *found.readable]
+
+
+def _instance(
+    here: RolesHere, spec: RunSpec, role: Role, placed: WorkInstance, fields: Mapping[str, Any]
+) -> RoleInstance:
+    others = [each for each in here.work.all_instances if each.role == role.role]
+    devices = [device for device in here.work.devices if device.index in placed.devices]
+    cores = role.resource_config.cpu_cores or spec.threads_per_rank * len(devices)
+    return RoleInstance(
+        role=role.role,
+        index=placed.index,
+        count=len(others),
+        first_rank=placed.first_rank,
+        ranks=placed.ranks,
+        role_first_rank=sum(each.ranks for each in others if each.index < placed.index),
+        role_world_size=sum(each.ranks for each in others),
+        threads_per_rank=max(1, cores // placed.ranks),
+        depends_on=role.depends_on,
+        max_restarts=here.work.document.training_config.max_retries if role.restart == TASK else 0,
+        sidecar=role.sidecar,
+        **fields,
+        **_devices([device for device in devices if _is_gpu(device)]),
+    )
+
+
+def _is_gpu(device: Device) -> bool:
+    return not device.is_cpu and not device.simulated
+
+
+def _devices(gpus: Sequence[Device]) -> dict[str, Any]:
+    return {
+        "device_type": "cuda" if gpus else "cpu",
+        "device_indices": tuple(device.index for device in gpus),
+        "device_uuids": device_uuids(gpus) if gpus else (),
+    }

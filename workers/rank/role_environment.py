@@ -1,0 +1,45 @@
+"""What a rank of a role sees of its job: torchrun's variables within its role, and the places of all roles."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+
+from trainyard.protocol.role_instance import RoleInstance
+from trainyard.protocol.run_spec import Gang, RunSpec
+
+
+def spec_of(spec: RunSpec, instance: RoleInstance) -> RunSpec:
+    """The specification as if its job were this role alone, and each of the role's instances a node."""
+    gang = Gang(
+        node_rank=instance.index,
+        nodes=instance.count,
+        local_ranks=instance.ranks,
+        address=instance.address,
+        port=instance.port,
+        interface=spec.gang.interface if spec.gang is not None else "",
+    )
+    return replace(
+        spec,
+        gang=gang,
+        instances=(),
+        world_size=instance.role_world_size,
+        script=instance.script,
+        arguments=instance.arguments,
+        command=instance.command,
+        directory=instance.directory,
+        packages_path=instance.packages_path,
+        device_type=instance.device_type,
+        device_indices=instance.device_indices,
+        device_uuids=instance.device_uuids,
+        threads_per_rank=instance.threads_per_rank,
+    )
+
+
+def role_variables(spec: RunSpec, instance: RoleInstance, local_rank: int) -> Mapping[str, str]:
+    """Where the rank is among all of the job, and where the others are."""
+    return {
+        "TRAINYARD_ROLE": instance.role,
+        "TRAINYARD_TASK_INDEX": str(instance.index),
+        "TRAINYARD_TASKS": json.dumps(spec.tasks),
+        "TRAINYARD_RANK": str(instance.first_rank + local_rank),
+    }
