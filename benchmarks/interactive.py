@@ -2,14 +2,17 @@
 
     python -m benchmarks.interactive [--rounds 5] [--commands 20] [--megabytes 64] [--requests 100]
 
-The real processes on this machine (`trainyard up`). Each round starts a job whose script serves HTTP. Cold is the first
-command in it: from the request for a session to the first byte of its output, which opens the sandbox where the job has
-no ports; warm are the commands after it. Then the script's port is read through the gateway, and, alternating in the
-same run, the same script outside of any sandbox straight. One JSON line on standard output, a table on standard error.
+The real processes on this machine (`trainyard up`). Each round starts a job, and waits until its script serves HTTP.
+Cold is the first command in it: from the request for a session to the first byte of its output, which opens the
+sandbox where the job has no ports; warm are the commands after it. Then the script's port is read through the
+gateway, and, alternating in the same run, the same script outside of any sandbox straight. As all of it shares the
+cores of one machine, the processor time of each process is measured, too. One JSON line on standard output, a table
+on standard error.
 """
 
 import argparse
 import asyncio
+import contextlib
 import http.client
 import json
 import shutil
@@ -25,6 +28,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import psutil
 from tornado.httpclient import HTTPRequest
 from tornado.websocket import websocket_connect
 
@@ -36,6 +40,7 @@ from trainyard.protocol.interactive import PROTOCOL, STDOUT
 GOAL_SECONDS, GOAL_SHARE = 0.3, 0.5
 START_SECONDS = 60.0
 PIECE = 1 << 20
+PROCESSES = ("app.gateway", "workers.relay", "workers.rank.sessions")  # that a port's bytes may pass
 SERVER = """
 import http.server, sys
 PIECE = bytes(1 << 20)
@@ -52,7 +57,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.wfile.write(b"ok")
     def log_message(self, *_):
         pass
-http.server.ThreadingHTTPServer(("127.0.0.1", PORT), Handler).serve_forever()
+server = http.server.ThreadingHTTPServer(("127.0.0.1", PORT), Handler)
+print("it serves", flush=True)
+server.serve_forever()
 """
 
 
@@ -122,10 +129,12 @@ def port_figures(up: RunningUp, folder: Path, given: argparse.Namespace) -> dict
     ours = Place(f"127.0.0.1:{address.port}", address.path, key)
     other = free_port()
     direct = Place(f"127.0.0.1:{other}")
-    with subprocess.Popen([sys.executable, str(script(folder, other))]) as server:
+    with subprocess.Popen([sys.executable, str(script(folder, other))], stdout=subprocess.DEVNULL) as server:
         try:
             wait_until(lambda: answers(direct) and answers(ours), START_SECONDS)
+            before = processor_seconds(up, port)
             large = [(ours.seconds(given.megabytes), direct.seconds(given.megabytes)) for _ in range(given.rounds)]
+            after = processor_seconds(up, port)
             small = [(ours.seconds(0), direct.seconds(0)) for _ in range(given.requests)]
         finally:
             server.terminate()
@@ -135,9 +144,24 @@ def port_figures(up: RunningUp, folder: Path, given: argparse.Namespace) -> dict
         "port_mb_per_second": round(through, 1),
         "direct_mb_per_second": round(straight, 1),
         "share": round(through / straight, 3),
+        "processor_seconds_per_gb": {
+            name: round((after[name] - before[name]) * 1024 / given.megabytes / given.rounds, 2) for name in before
+        },
         "port_request_seconds": spread([each[0] for each in small]),
         "direct_request_seconds": spread([each[1] for each in small]),
     }
+
+
+def processor_seconds(up: RunningUp, port: int) -> dict[str, float]:
+    """Used so far by each kind of process between the job's script and its reader, and by the script."""
+    found = dict.fromkeys((*PROCESSES, "script"), 0.0)
+    for process in psutil.Process(up.process.pid).children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            words = process.cmdline()
+            for name in found:
+                if name in words or (name == "script" and words[-1:] and words[-1].endswith(f"serve_{port}.py")):
+                    found[name] += sum(process.cpu_times()[:2])
+    return found
 
 
 async def command_seconds(up: RunningUp, job_id: str) -> float:
@@ -166,7 +190,7 @@ def running_job(up: RunningUp, folder: Path, port: int, *, with_port: bool) -> s
     if with_port:
         document["interactive_config"] = {"ports": [{"name": "web", "port": port}]}
     job_id: str = call(up, "POST", "/v1/jobs", document)["job_id"]
-    wait_until(lambda: call(up, "GET", f"/v1/jobs/{job_id}")["status"] == "TRAINING", START_SECONDS)
+    wait_until(lambda: "it serves" in json.dumps(call(up, "GET", f"/v1/jobs/{job_id}/logs")), START_SECONDS)
     return job_id
 
 
@@ -191,7 +215,7 @@ def answers(place: Place) -> bool:
 
 
 def call(up: RunningUp, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-    headers = {"Authorization": f"Bearer {up.key}", "Content-Type": "application/json"}
+    headers = {"Authorization": f"Bearer {up.key}", "Content-Type": "application/json", "Accept": "application/json"}
     data = None if body is None else json.dumps(body).encode()
     try:
         with urllib.request.urlopen(urllib.request.Request(up.url + path, data, headers, method=method)) as answer:
@@ -227,7 +251,8 @@ def table(report: dict[str, Any]) -> str:
         f"| straight (MB/s) | {report['direct_mb_per_second']} | | | |",
         f"| share | {report['share']} | | | ≥ {GOAL_SHARE:g} |",
     ]
-    return "\n".join(lines)
+    used = ", ".join(f"{name} {seconds}" for name, seconds in report["processor_seconds_per_gb"].items())
+    return "\n".join([*lines, f"| processor time for 1 GB (s) | {used} | | | |"])
 
 
 if __name__ == "__main__":

@@ -17,7 +17,8 @@ from config.redaction import Redaction
 
 _context: ContextVar[MappingProxyType[str, str | int]] = ContextVar("log_context", default=MappingProxyType({}))
 
-# Loggers that repeat what their callers report; Celery's two lines per wake-up do not name the job.
+# Loggers that repeat what their callers report; Celery's two lines per wake-up do not name the job, and Tornado has a
+# line for each request or answer that cannot be read, which strangers may send without end.
 QUIET = {
     "amqp": logging.WARNING,
     "urllib3": logging.WARNING,
@@ -25,6 +26,7 @@ QUIET = {
     "filelock": logging.WARNING,
     "celery.worker.strategy": logging.WARNING,
     "celery.app.trace": logging.WARNING,
+    "tornado.general": logging.ERROR,
 }
 
 # Loggers that install handlers of their own.

@@ -9,7 +9,6 @@ from flask import Blueprint, Response
 from sqlalchemy.orm import Session
 
 from app.api.forwarding import FORWARDED, forwarded_tokens
-from app.api.sweep_documents import complete
 from app.domain.sweeps.spec import SweepSpec
 from app.domain.sweeps.states import TERMINAL
 from app.http.context import base_path, caller, plane
@@ -19,6 +18,7 @@ from app.http.idempotency import ReplyRecorder
 from app.http.operation import operation
 from app.http.pagination import page_data, page_request
 from app.http.sse import wants_events
+from app.http.sweep_documents import complete
 from app.models import Sweep, SweepEvent
 from app.schemas.documents import NothingSchema
 from app.schemas.events import EventQuerySchema, EventSchema

@@ -1,6 +1,5 @@
 """Processes by /proc: identity, attempts, descendants, signals, and prctl options."""
 
-import ctypes
 import fcntl
 import os
 import re
@@ -13,8 +12,9 @@ from functools import cache
 from pathlib import Path
 
 from app.host.privacy import hide_from_same_user as hide_from_same_user  # noqa: PLC0414 – re-exported
+from app.host.process_options import die_with_parent as die_with_parent  # noqa: PLC0414 – re-exported
+from app.host.process_options import prctl
 
-PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 
 PROC = Path("/proc")
@@ -196,16 +196,6 @@ def reap_children() -> None:
         return
 
 
-def die_with_parent(parent_pid: int) -> None:
-    """Let the kernel SIGKILL this process when the thread that forked it ends.
-
-    ``parent_pid``, read by the parent before the fork, closes the race with a parent that is already dead.
-    """
-    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent_pid:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
 def die_with_pipe(reader: int) -> None:
     """Let the kernel SIGKILL this process when the last writer of an empty pipe closes it: F_SETSIG of fcntl(2)."""
     fcntl.fcntl(reader, fcntl.F_SETOWN, os.getpid())
@@ -228,14 +218,6 @@ def unblock_signal(number: signal.Signals) -> None:
 def adopt_orphans() -> None:
     """Make this process the parent of descendants whose own parent dies."""
     prctl(PR_SET_CHILD_SUBREAPER, 1)
-
-
-def prctl(option: int, value: int, address: int = 0) -> None:
-    """Set one option of this process; raises OSError."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(option, ctypes.c_ulong(value), ctypes.c_ulong(address), 0, 0) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"prctl {option}: {os.strerror(number)}")
 
 
 def _pids() -> list[int]:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from app.host.processes import prctl
+from app.host.process_options import prctl
 
 _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS, _SECCOMP_MODE_FILTER = 22, 38, 2
 _INSTRUCTION_BYTES = 8  # struct sock_filter

@@ -31,5 +31,10 @@ def subject_of(secret_key: str, purpose: str, token: str) -> str:
     return str(claims["sub"])
 
 
+def seconds_left(token: str) -> int:
+    """Of a token that was verified."""
+    return int(jwt.decode(token, options={"verify_signature": False})["exp"]) - int(time.time())
+
+
 def _secret(secret_key: str, purpose: str) -> bytes:
     return hashlib.sha256(f"{purpose}-token-1:{secret_key}".encode()).digest()

@@ -4,6 +4,7 @@ from app.web.routes import (
     compare,
     curves,
     evaluations,
+    evaluations_new,
     job,
     job_access,
     job_actions,
@@ -20,6 +21,7 @@ from app.web.routes import (
     static_files,
     submit,
     sweeps,
+    sweeps_new,
 )
 from app.web.routes.admin import audit, keys, projects, queues, sign_ins, start, webhooks
 
@@ -35,7 +37,9 @@ BLUEPRINTS = (
     log.blueprint,
     compare.blueprint,
     sweeps.blueprint,
+    sweeps_new.blueprint,
     evaluations.blueprint,
+    evaluations_new.blueprint,
     nodes.blueprint,
     shares.blueprint,
     submit.blueprint,

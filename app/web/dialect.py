@@ -12,7 +12,7 @@ from app.security.permissions import Caller
 from app.services.access import web_sessions
 from app.web import cookies
 from app.web.forms import is_within
-from app.web.pages import is_partial, problem_page, problem_part, redirected
+from app.web.pages import is_partial, page, problem_page, problem_part, redirected
 
 BASE = "/ui"
 _ENDED = "You are signed out: the sign-in has ended, or its key is no longer valid."
@@ -44,6 +44,14 @@ class Web(Dialect):
 WEB = Web()
 
 
+def _came_by_a_link() -> bool:
+    """From a page of another site, such as one of a gateway: the browser leaves out a cookie that is Strict, and sends
+    it once a page of ours leads on.
+    """
+    sent = request.headers
+    return sent.get("Sec-Fetch-Site") == "cross-site" and sent.get("Sec-Fetch-Dest") == "document"
+
+
 def _is_background() -> bool:
     """Whether a script asks by itself: such requests do not extend a session."""
     return request.headers.get("X-Background") == "true" or "text/event-stream" in request.headers.get("Accept", "")
@@ -51,12 +59,14 @@ def _is_background() -> bool:
 
 def _to_sign_in() -> Response:
     wanted = request.full_path.rstrip("?") if request.method == "GET" and not is_partial() else ""
-    page = url_for("web_sign_in.sign_in", next=wanted if is_within(wanted) else None)
+    if is_within(wanted) and _came_by_a_link() and not cookies.session():
+        return page("sign_in/arrived.html", to=wanted)
+    login = url_for("web_sign_in.sign_in", next=wanted if is_within(wanted) else None)
     if is_partial():
         response = Response(status=401)
-        response.headers["HX-Redirect"] = page
+        response.headers["HX-Redirect"] = login
     else:
-        response = redirected(page)
+        response = redirected(login)
     if cookies.session() and not _is_background():
         cookies.set_notice(response, _ENDED)
     return response

@@ -8,9 +8,7 @@ from typing import Any
 from app.domain.errors import InvalidRequest
 from app.domain.spec.inference import TRAINING
 from app.domain.spec.model import JobDocument
-from app.http.context import backend
-from app.http.errors import MalformedJson
-from app.http.request_body import check_content, parse, validated
+from app.http.request_body import validated
 from app.schemas.jobs import SubmitJobSchema
 from app.schemas.spec.field_verdicts import refuse, warnings_of
 from app.schemas.spec.job_fields import FIELDS
@@ -32,15 +30,8 @@ EMPTY: Mapping[str, Any] = {
 }
 
 
-def read(text: str) -> tuple[JobDocument, list[str]]:
-    """The document, and what has no effect in it. Raises InvalidRequest or BadShape with every problem."""
-    try:
-        document = parse(text.encode())
-    except MalformedJson as error:
-        raise MalformedJson(error.message.replace("the body", "the document")) from error
-    if not isinstance(document, dict):
-        raise InvalidRequest("the document must be a JSON object: { … }")
-    check_content(document, max_nesting=backend().settings.api.max_nesting)
+def read(document: dict[str, Any]) -> tuple[JobDocument, list[str]]:
+    """The typed document, and what has no effect in it. Raises InvalidRequest or BadShape with every problem."""
     found: JobDocument = validated(_SCHEMA, document)
     submitted = found.to_json()
     refuse(submitted, FIELDS)

@@ -1,7 +1,8 @@
 """The fields of the form to submit a job: read from the schemas of its document and the table of hyperparameters."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -16,6 +17,7 @@ from app.schemas.spec.training_config import TRAINING_TYPES
 from app.schemas.strict_fields import Choice, Flag, Number, OneOrSeveral, Text, TextMap, Texts, Whole
 
 _HYPERPARAMETERS, _FRAMEWORK = "training_config.hyperparameters", "training_config.framework.type"
+_NO_ID = re.compile(r"[^\w-]", re.ASCII)
 _MOST_NAMED = 3  # values of another hyperparameter that a field needs
 _TRAINING_TYPE = "training_config.training_type"
 # In the words of a form, where those of the schema are for programs.
@@ -24,6 +26,7 @@ _MEANINGS = {
     _FRAMEWORK: "CUSTOM is a script of your own",
     "training_config.base_model.model_id": "An ID of the hub, a directory, a URI, or file-… of an upload",
 }
+_TITLES = {_FRAMEWORK: "Framework"}  # of the many called type, the section's
 # Beside the hyperparameters of a script of one's own, and nowhere else.
 _OF_SCRIPT = tuple(f"training_config.framework.custom_{name}" for name in ("script_path", "code_dir", "retry_on_error"))
 # Left to the document: they hold objects of any form, or say the same as another field.
@@ -74,7 +77,10 @@ _KINDS: tuple[tuple[type[fields.Field[Any]], str], ...] = (
 
 @dataclass(frozen=True, kw_only=True)
 class FormField:
-    """``kind``: text, whole, number, flag, choice, texts (with commas) or map (lines of key=value)."""
+    """``kind``: text, whole, number, flag, choice, texts and values (with commas) or map (lines of key=value).
+
+    ``title`` stands in place of the field's name; ``suggestions`` are values of a text that others may stand beside.
+    """
 
     path: str
     kind: str
@@ -82,18 +88,24 @@ class FormField:
     default: str = ""
     choices: tuple[str, ...] = ()
     is_required: bool = False
+    title: str = ""
+    suggestions: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:
-        """The field's name in words; of the many called type, the section's."""
-        if self.path == _FRAMEWORK:
-            return "Framework"
+        """The field's name in words."""
+        if self.title:
+            return self.title
         words = [_WORDS.get(word, word) for word in self.path.rpartition(".")[2].split("_")]
         return " ".join((words[0][:1].upper() + words[0][1:], *words[1:]))
 
     @property
     def id(self) -> str:
-        return "field-" + self.path.replace(".", "-")
+        return "field-" + _NO_ID.sub("-", self.path)
+
+    def below(self, section: str) -> "FormField":
+        """The field of a document that is a section of another."""
+        return replace(self, path=f"{section}.{self.path}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +131,7 @@ class Method:
 
 @cache
 def first() -> tuple[Group, ...]:
-    return tuple(Group(title=title, fields=[_field(path) for path in paths]) for title, paths in _FIRST)
+    return tuple(Group(title=title, fields=[field_at(path) for path in paths]) for title, paths in _FIRST)
 
 
 @cache
@@ -151,9 +163,24 @@ def method(training_type: str, framework: str) -> Method:
     )
 
 
+def field_at(path: str, schema: type[Schema] = SubmitJobSchema, *, title: str = "") -> FormField:
+    """The field of a document with this schema."""
+    section, _, name = path.rpartition(".")
+    found = _form_field(path, _section(section, schema).fields[name])
+    if found is None:
+        raise TypeError(f"{path} is of no kind that the form has")
+    return replace(found, title=title) if title else found
+
+
 def field_of_input(failure: str) -> str:
     """The field of what is missing; empty if the form has none for it."""
     return next((path for words, path in reversed(_FIELDS_OF_INPUTS.items()) if failure.startswith(words)), "")
+
+
+def hyperparameters_of(training_type: str, framework: str) -> Sequence[Mapping[str, Any]]:
+    """As `GET /v1/training-types` describes them; none of what does not go together. Any texts may be asked for."""
+    entry = _frameworks(training_type).get(framework)
+    return entry["hyperparameters"] if entry is not None else ()
 
 
 def _frameworks(training_type: str) -> dict[str, dict[str, Any]]:
@@ -168,7 +195,7 @@ def _known(training_type: str, framework: str) -> Method:
     entry = frameworks[framework]
     listed = [_hyperparameter(each) for each in entry["hyperparameters"]]
     usual = [each for each in listed if each.path.rpartition(".")[2] in _USUAL]
-    usual += [_field(path) for path in _OF_SCRIPT if framework == CUSTOM]
+    usual += [field_at(path) for path in _OF_SCRIPT if framework == CUSTOM]
     return Method(
         training_type=training_type,
         framework=framework,
@@ -187,14 +214,6 @@ def _catalog() -> tuple[dict[str, Any], ...]:
     return tuple(training_types((*TRAINING_TYPES, CUSTOM)))
 
 
-def _field(path: str) -> FormField:
-    section, _, name = path.rpartition(".")
-    found = _form_field(path, _section(section).fields[name])
-    if found is None:
-        raise TypeError(f"{path} is of no kind that the form has")
-    return found
-
-
 def _scalars(section: str) -> Iterator[FormField]:
     for name, field in _section(section).fields.items():
         found = _form_field(f"{section}.{name}", field)
@@ -204,8 +223,8 @@ def _scalars(section: str) -> Iterator[FormField]:
             yield found
 
 
-def _section(path: str) -> Schema:
-    found: Schema = SubmitJobSchema()
+def _section(path: str, schema: type[Schema] = SubmitJobSchema) -> Schema:
+    found: Schema = schema()
     for name in path.split(".") if path else ():
         nested = found.fields[name]
         if not isinstance(nested, fields.Nested):
@@ -227,6 +246,7 @@ def _form_field(path: str, field: fields.Field[Any]) -> FormField | None:
         default=_text(default) if isinstance(default, str | int | float) else "",
         choices=tuple(map(str, choices)),
         is_required=field.required,
+        title=_TITLES.get(path, ""),
     )
 
 

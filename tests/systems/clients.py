@@ -42,6 +42,18 @@ def make_environment(folder: Path, *, name: str) -> Path:
     return python
 
 
+def wheels_of(name: str) -> Path:
+    """A folder with the wheels of exactly `tests/clients/requirements/NAME.txt`, for an index of packages."""
+    requirements = CLIENTS / "requirements" / f"{name}.txt"
+    return once(_kept(f"{name}-wheels", sys.version.encode(), requirements.read_bytes()), partial(_download, name=name))
+
+
+def _download(folder: Path, *, name: str) -> None:
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--retries", "1"]
+    command += ["--only-binary", ":all:", "--no-deps", "--dest", str(folder)]
+    _installed([*command, "--requirement", str(CLIENTS / "requirements" / f"{name}.txt")], CLIENTS)
+
+
 def node_packages() -> Path:
     """`node_modules` of `tests/clients/node/package-lock.json`, with a Node that is recent enough."""
     if shutil.which("npm") is None:

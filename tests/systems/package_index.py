@@ -92,7 +92,7 @@ class Index:
         *_, name = path.strip("/").split("/")
         if name in self.files:
             return 200, self.files[name], "application/octet-stream"
-        found = [each for each in self.files if each.startswith(f"{name.replace('-', '_')}-")]
+        found = [each for each in self.files if each.lower().startswith(f"{name.replace('-', '_')}-")]
         links = "".join(f'<a href="/files/{each}">{each}</a>' for each in found)
         return (
             (200, f"<!DOCTYPE html><html><body>{links}</body></html>".encode(), "text/html")
@@ -114,7 +114,8 @@ def package_index() -> Iterator[Index]:
             if status == 401:
                 self.send_header("WWW-Authenticate", "Basic")
             self.end_headers()
-            self.wfile.write(content)
+            with contextlib.suppress(ConnectionError):  # uv may read metadata alone
+                self.wfile.write(content)
 
         do_HEAD = do_GET  # noqa: N815 – a name of the library
 

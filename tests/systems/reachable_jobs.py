@@ -24,16 +24,14 @@ from tests.systems.session_sites import ServedSandbox, SessionSite
 SECONDS = 20.0
 
 
-class ReachableJob:
-    """``environment``: of a user who reaches it with an administrator's key."""
+class Commands:
+    """``environment``: of a user with an administrator's key."""
 
-    def __init__(self, site: SessionSite, sandbox: ServedSandbox, url: str, key: str) -> None:
-        self.site, self.sandbox = site, sandbox
-        self.id = sandbox.job_id
+    def __init__(self, home: Path, url: str, key: str) -> None:
         self.environment = {
             "PATH": os.environ["PATH"],
-            "HOME": str(site.folder),
-            "XDG_CACHE_HOME": str(site.folder / "cache"),
+            "HOME": str(home),
+            "XDG_CACHE_HOME": str(home / "cache"),
             "PYTHONPATH": str(ROOT),
             "PYTHONSAFEPATH": "1",
             "TERM": "xterm",
@@ -60,15 +58,22 @@ class ReachableJob:
         return InTerminal(self, arguments, rows=rows, columns=columns)
 
 
+class ReachableJob(Commands):
+    def __init__(self, site: SessionSite, sandbox: ServedSandbox, url: str, key: str) -> None:
+        super().__init__(site.folder, url, key)
+        self.site, self.sandbox = site, sandbox
+        self.id = sandbox.job_id
+
+
 class InTerminal:
     """A command of `trainyard` in a terminal of this test's."""
 
-    def __init__(self, job: ReachableJob, arguments: tuple[str, ...], *, rows: int, columns: int) -> None:
+    def __init__(self, commands: Commands, arguments: tuple[str, ...], *, rows: int, columns: int) -> None:
         self._ours, self._terminal = pty.openpty()
         self.resize(rows, columns)
         self.mode_before = termios.tcgetattr(self._terminal)
         self.heard = b""
-        self.process = job.start(
+        self.process = commands.start(
             *arguments,
             stdin=self._terminal,
             stdout=self._terminal,

@@ -132,7 +132,7 @@ class ServedSandbox:
         self._site = site
         self.job_id = job_id
         place = folder / SOCKET
-        self._server = _session_server(place, folder)
+        self._server = session_server(place, folder)
         self.pid = self._server.pid
         token = interactive_token(SECRET_KEY, job_id=job_id, attempt=1, fence=FENCE, part=0)
         self._relay = RelayProcess()
@@ -253,7 +253,7 @@ def ticket_of(session_id: str, *, seconds: int = TICKET_SECONDS) -> str:
     return signed_tokens.issue(SECRET_KEY, TICKET_PURPOSE, session_id, seconds=seconds)
 
 
-def _session_server(place: Path, folder: Path) -> "subprocess.Popen[bytes]":
+def session_server(place: Path, folder: Path) -> "subprocess.Popen[bytes]":
     environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "SHELL": "/bin/sh", "PS1": "$ "}
     with socket.socket(socket.AF_UNIX) as listener:
         directory = os.open(place.parent, os.O_PATH | os.O_DIRECTORY)

@@ -75,6 +75,7 @@ class System:
             "TRAINYARD_API_PORT": str(self.port),
             "TRAINYARD_GATEWAY_PORT": str(self.gateway_port),
             "TRAINYARD_GATEWAY_URL": f"http://127.0.0.1:{self.gateway_port}",
+            "TRAINYARD_GATEWAY_SESSIONS_URL": f"http://127.0.0.1:{self.gateway_port}",
             "TRAINYARD_NODE_WARM": NODE_WARM or "supervisors",
             **self._settings,
         }

@@ -14,7 +14,7 @@ def gateway_of(system: System) -> Iterator[None]:
     """Other tests get the system's devices back: the services that requests made are ended."""
     system.start_gateway()
     try:
-        wait_for(lambda: _answers(system.gateway_port), seconds=60, what="the gateway listens")
+        wait_for(lambda: answers(system.gateway_port), seconds=60, what="the gateway listens")
         yield
     finally:
         _end_services(system)
@@ -33,7 +33,7 @@ def _end_services(system: System) -> None:
     wait_for(lambda: not system.get("/v1/services")["services"], seconds=60, what="the services have ended")
 
 
-def _answers(port: int) -> bool:
+def answers(port: int) -> bool:
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5) as answer:
             return bool(answer.status == 200)

@@ -31,6 +31,7 @@ def lost(batch):
 print("starts", flush=True)
 lost(7)
 """
+_PORTS = [{"name": "demo", "port": 7860}, {"name": "database", "port": 5432, "protocol": "tcp"}]
 _TRIAL = """
 from trainyard import hooks
 
@@ -66,10 +67,15 @@ class Content:
             "job-failed": f"/ui/jobs/{self.failed}",
             "job-running": f"/ui/jobs/{self.running}",
             "job-waiting": f"/ui/jobs/{self.waiting}",
+            "job-access": f"/ui/jobs/{self.running}/access",
             "compare": f"/ui/compare?job={self.completed}&job={self.failed}",
             "sweeps": "/ui/sweeps",
             "sweep": f"/ui/sweeps/{self.sweep}",
+            "sweep-new": "/ui/sweeps/new",
+            "sweep-of-job": f"/ui/sweeps/new?clone={self.completed}",
             "evaluations": "/ui/evaluations",
+            "evaluation-new": "/ui/evaluations/new",
+            "evaluation-of-job": f"/ui/evaluations/new?job={self.completed}",
             "nodes": "/ui/nodes",
             "node": "/ui/nodes/h100-1",
             "shares": "/ui/shares",
@@ -94,7 +100,13 @@ def populate(site: Site) -> Content:
     labels = {"team": HOSTILE}
     completed = site.submit_script("trains", _TRAINS, labels=labels)
     failed = site.submit_script("fails", _FAILS, labels=labels)
-    running = site.submit("counts", steps=3600, labels=labels, resource_config={"gpu_count": 1, "gpu_type": "h100"})
+    running = site.submit(
+        "counts",
+        steps=3600,
+        labels=labels,
+        resource_config={"gpu_count": 1, "gpu_type": "h100"},
+        interactive_config={"ports": _PORTS},
+    )
     waiting = site.submit("waits", resource_config={"gpu_count": 8, "gpu_type": "h100"})
     site.wait_for(completed, "COMPLETED")
     site.wait_for(failed, "FAILED")

@@ -17,7 +17,8 @@ import socket
 import sys
 from pathlib import Path
 
-from app.host.processes import die_with_parent, hide_from_same_user, prctl
+from app.host.process_options import die_with_parent, prctl
+from app.host.processes import hide_from_same_user
 from workers.egress.connection_notes import ConnectionNotes
 from workers.egress.gate import Connection, Gate
 

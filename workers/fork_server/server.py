@@ -13,7 +13,7 @@ import socket
 import sys
 from pathlib import Path
 
-from app.host.processes import PR_SET_PDEATHSIG, die_with_parent, prctl
+from app.host.process_options import PR_SET_PDEATHSIG, die_with_parent, prctl
 from workers.fork_server.requests import Request, receive
 
 # Children of one server share its hash seed and address layout: its owner starts another after so many.

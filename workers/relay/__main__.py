@@ -1,11 +1,9 @@
-"""The process of a relay: ``python -m workers.relay``, started by a supervisor.
+"""The process of a relay: ``python -m workers.relay PARENT``, started by a supervisor with this pid.
 
 It gets its configuration as JSON on stdin, so that no process list shows the token, and writes a line of JSON with its
-port to stdout once it listens.
+port to stdout once it listens. It imports little, because people may wait for it.
 """
 
-import argparse
-import asyncio
 import errno
 import json
 import os
@@ -13,24 +11,17 @@ import resource
 import signal
 import socket
 import sys
-from pathlib import Path
+from collections.abc import Callable
 
-from app.host.processes import die_with_parent, hide_from_same_user, prctl
+from app.host.privacy import hide_from_same_user
+from app.host.process_options import die_with_parent, prctl
+from workers.rank.sessions.loop import Loop
 from workers.relay.relay import MOST_CONNECTIONS, MOST_STRANGERS, Relay
 
 _PR_SET_NO_NEW_PRIVS = 38
 BACKLOG = 512
 FINISH_SECONDS = 2.0  # the engine has ended then, or is not waited for
-_FILES = 2 * MOST_CONNECTIONS + MOST_STRANGERS + 64
-
-
-async def _serve(relay: Relay, listener: socket.socket) -> None:
-    loop, ended = asyncio.get_running_loop(), asyncio.Event()
-    loop.add_signal_handler(signal.SIGTERM, ended.set)
-    serving = asyncio.create_task(relay.serve(listener))
-    await ended.wait()
-    await relay.finish(FINISH_SECONDS)
-    serving.cancel()
+_FILES = 6 * MOST_CONNECTIONS + MOST_STRANGERS + 64
 
 
 def listening(address: str) -> socket.socket:
@@ -55,22 +46,48 @@ def _allow_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (_FILES if most == resource.RLIM_INFINITY else min(_FILES, most), most))
 
 
+def _on_sigterm(loop: Loop, callback: Callable[[], None]) -> socket.socket:
+    """The socket has to be kept."""
+    reader, writer = socket.socketpair()
+    reader.setblocking(False)
+    writer.setblocking(False)
+    signal.signal(signal.SIGTERM, lambda _number, _frame: None)
+    signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+
+    def woken() -> None:
+        reader.recv(64)
+        callback()
+
+    watched = loop.watch(reader.fileno())
+    watched.on_readable = woken
+    watched.want(reads=True, writes=False)
+    return writer
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--die-with", required=True, type=int)
-    arguments = parser.parse_args()
     prctl(_PR_SET_NO_NEW_PRIVS, 1)
-    die_with_parent(arguments.die_with)
+    die_with_parent(int(sys.argv[1]))
     hide_from_same_user()
     _allow_files()
     configuration = json.load(sys.stdin)
-    inside = Path(configuration["socket"])
-    directory = os.open(inside.parent, os.O_PATH | os.O_DIRECTORY)
+    directory, name = os.path.split(configuration["socket"])
+    loop = Loop()
+    relay = Relay(
+        loop,
+        configuration["token"],
+        os.open(directory, os.O_PATH | os.O_DIRECTORY),
+        name,
+        what=configuration["what"],
+        hands_over=configuration["hands_over"],
+    )
     with listening(configuration["address"]) as listener:
         listener.setblocking(False)
+        relay.serve(listener)
+        waker = _on_sigterm(loop, lambda: relay.finish(FINISH_SECONDS))
         sys.stdout.write(json.dumps({"port": listener.getsockname()[1]}) + "\n")
         sys.stdout.flush()
-        asyncio.run(_serve(Relay(configuration["token"], directory, inside.name), listener))
+        with waker:
+            loop.run()
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
 """Splices connections of clients that know the attempt's token to a Unix socket in its sandbox: that of an engine,
-or of the session server.
+or of the session server. Standard library only: people wait for its start.
 """
 
-import asyncio
 import contextlib
 import hmac
 import os
@@ -10,20 +9,25 @@ import re
 import socket
 import stat
 import time
+from collections.abc import Callable
+
+from workers.rank.sessions.loop import Loop
+from workers.relay.splice import Pipes, Splice
 
 GREETING = re.compile(rb"TRAINYARD/1 ([\x21-\x7e]{1,180})\n")
 MOST_GREETING_BYTES = 200
 GREETING_SECONDS = 5.0
 CONNECT_SECONDS = 5.0
 RETRY_SECONDS = 0.02
+REST_SECONDS = 0.1
 MOST_CONNECTIONS = 2048
 MOST_STRANGERS = 128  # connections that have not shown the token yet
+UNREAD_BYTES = 64 << 10  # of a client that is refused
+FIRST_BYTES = 4 << 10  # a new connection has room for as much
 OK = b"OK\n"
-_PIECE = 1 << 16
+NO_GREETING = "the first line is not TRAINYARD/1 and a token"
 # A client whose machine is gone must not keep a connection to the engine forever.
 _KEEPALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
-
-Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Refused(Exception):
@@ -31,147 +35,192 @@ class Refused(Exception):
 
 
 class Relay:
-    """``directory`` is an open descriptor of the run directory, ``name`` that of the engine's socket in it."""
+    """``directory`` is an open descriptor of the run directory, ``name`` that of a socket in it, at which ``what``
+    listens. ``hands_over``: it may pass on a connection to take its place, as the session server does for ports.
+    """
 
-    def __init__(self, token: str, directory: int, name: str) -> None:
-        self._token = token.encode()
-        self._directory = directory
-        self._name = name
+    def __init__(self, loop: Loop, token: str, directory: int, name: str, *, what: str, hands_over: bool) -> None:
+        self._loop, self._token = loop, token.encode()
+        self._directory, self._name, self._what = directory, name, what
+        self._first = taken_over if hands_over else None
+        self._pipes = Pipes()
+        self._strangers: dict[Stranger, None] = {}  # the oldest one first
         self._open = 0
-        self._strangers: dict[asyncio.StreamWriter, None] = {}  # the oldest one first
-        self._answers: set[asyncio.Task[None]] = set()  # of engines that have not ended their side
+        self._finishes = False
 
-    async def serve(self, listener: socket.socket) -> None:
-        """Until cancelled."""
-        server = await asyncio.start_server(self._handle, sock=listener, limit=_PIECE)
-        async with server:
-            await server.serve_forever()
+    def serve(self, listener: socket.socket) -> None:
+        """Let clients in, as long as the loop runs."""
+        self._listener, self._accepting = listener, self._loop.watch(listener.fileno())
+        self._accepting.on_readable = self._accept
+        self._accepting.want(reads=True, writes=False)
 
-    async def finish(self, seconds: float) -> None:
-        """Wait until all that engines have said is passed on, for at most that long."""
-        if self._answers:
-            await asyncio.wait(self._answers, timeout=seconds)
+    def finish(self, seconds: float) -> None:
+        """Stop the loop when what was said is passed on, after at most that long."""
+        self._finishes = True
+        self._accepting.forget()
+        self._stop_if_idle()
+        self._loop.call_after(seconds, self._stop)
 
-    async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _accept(self) -> None:
         try:
-            await self._check(reader, writer)
-            await self._connect(reader, writer)
-        except Refused as error:
-            with contextlib.suppress(OSError):
-                writer.write(f"NO {error}\n".encode())
-                await writer.drain()
-        except OSError:
-            pass  # one of the two ends broke the connection
-        finally:
-            writer.close()
+            client, _ = self._listener.accept()
+        except OSError:  # it is gone again, or there are no descriptors left: not asked for until some may be
+            self._accepting.want(reads=False, writes=False)
+            self._loop.call_after(REST_SECONDS, self._accept_again)
+            return
+        client.setblocking(False)
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in _KEEPALIVE:
+            client.setsockopt(socket.IPPROTO_TCP, option, value)
+        # Of too many silent connections the oldest is closed, so that new ones are still let in.
+        if len(self._strangers) >= MOST_STRANGERS:
+            next(iter(self._strangers)).close()
+        self._strangers[Stranger(self._loop, client, self._heard, self._strangers.pop)] = None
 
-    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _accept_again(self) -> None:
+        if not self._finishes:
+            self._accepting.want(reads=True, writes=False)
+
+    def _heard(self, client: socket.socket, line: bytes) -> None:
+        """What a client has greeted with. Raises Refused, with the same words for every wrong token."""
+        greeting = GREETING.fullmatch(line) if len(line) <= MOST_GREETING_BYTES else None
+        if greeting is None:
+            raise Refused(NO_GREETING)
+        if not hmac.compare_digest(greeting[1], self._token):
+            raise Refused("the token is not that of this attempt")
         if self._open >= MOST_CONNECTIONS:
             raise Refused(f"more than {MOST_CONNECTIONS} connections are open")
         self._open += 1
-        try:
-            writer.transport.set_write_buffer_limits(high=0)  # nothing is left here once a piece is written
-            engine = await self._opened()
-            try:
-                writer.write(OK)
-                await writer.drain()
-                await self._splice((reader, writer), engine)
-            finally:
-                engine[1].close()
-        finally:
-            self._open -= 1
+        self._connect(client, time.monotonic() + CONNECT_SECONDS)
 
-    async def _check(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Raises Refused. Of too many silent connections the oldest is closed, so that new ones are still let in."""
-        _watch_for_silence(writer)
-        self._strangers[writer] = None
-        if len(self._strangers) > MOST_STRANGERS:
-            oldest = next(iter(self._strangers))
-            del self._strangers[oldest]
-            oldest.transport.abort()
+    def _connect(self, client: socket.socket, until: float) -> None:
+        """Unix sockets connect at once, or refuse while the queue of the listener is full."""
         try:
-            await self._check_token(reader)
-        finally:
-            self._strangers.pop(writer, None)
-
-    async def _check_token(self, reader: asyncio.StreamReader) -> None:
-        """Raises Refused, with the same words for every wrong token."""
-        try:
-            line = await asyncio.wait_for(reader.readuntil(b"\n"), GREETING_SECONDS)
-        except TimeoutError as error:
-            raise Refused(f"no token came within {GREETING_SECONDS:g} s") from error
-        except (asyncio.LimitOverrunError, asyncio.IncompleteReadError) as error:
-            raise Refused("the first line is not TRAINYARD/1 and a token") from error
-        greeting = GREETING.fullmatch(line) if len(line) <= MOST_GREETING_BYTES else None
-        if greeting is None:
-            raise Refused("the first line is not TRAINYARD/1 and a token")
-        if not hmac.compare_digest(greeting[1], self._token):
-            raise Refused("the token is not that of this attempt")
-
-    async def _opened(self) -> Streams:
-        """A connection to the engine. Raises Refused."""
-        try:
-            connection = await self._socket()
+            job = connected(self._directory, self._name)
+        except BlockingIOError as error:
+            if time.monotonic() < until:
+                self._loop.call_after(RETRY_SECONDS, lambda: self._connect(client, until))
+            else:
+                self._not_connected(client, error)
         except OSError as error:
-            raise Refused(f"the engine does not listen: {error.strerror or error}") from error
-        return await asyncio.open_unix_connection(sock=connection, limit=_PIECE)
-
-    async def _socket(self) -> socket.socket:
-        """The engine's socket, which may be full for a moment. Raises OSError.
-
-        The rank may put anything in its place, so links are not followed, and it is checked after it was opened.
-        """
-        place = os.open(self._name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._directory)
-        try:
-            if not stat.S_ISSOCK(os.fstat(place).st_mode):
-                raise OSError(0, "what lies in its place is no socket")
-            connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-            try:
-                await _connected(connection, f"/proc/self/fd/{place}")
-            except BaseException:
-                connection.close()
-                raise
-            return connection
-        finally:
-            os.close(place)
-
-    async def _splice(self, client: Streams, engine: Streams) -> None:
-        """Copy both ways until both have ended, or one broke; the end of one is passed on while the other continues."""
-        asked = asyncio.create_task(_copy(client[0], engine[1]))
-        answer = asyncio.create_task(_copy(engine[0], client[1]))
-        self._answers.add(answer)
-        answer.add_done_callback(self._answers.discard)
-        try:
-            await asyncio.gather(asked, answer)
-        finally:
-            asked.cancel()
-            answer.cancel()
-
-
-async def _connected(connection: socket.socket, address: str) -> None:
-    """Unix sockets connect at once, or refuse while the queue of the listener is full."""
-    until = time.monotonic() + CONNECT_SECONDS
-    while True:
-        try:
-            connection.connect(address)
-        except BlockingIOError:
-            if time.monotonic() >= until:
-                raise
-            await asyncio.sleep(RETRY_SECONDS)
+            self._not_connected(client, error)
         else:
+            with contextlib.suppress(OSError):  # a broken one shows it later
+                client.send(OK)
+            Splice(self._loop, self._pipes, client, job, first=self._first, on_end=self._left)
+
+    def _not_connected(self, client: socket.socket, error: OSError) -> None:
+        refuse(client, f"the {self._what} does not listen: {error.strerror or error}")
+        self._left()
+
+    def _left(self) -> None:
+        self._open -= 1
+        self._stop_if_idle()
+
+    def _stop_if_idle(self) -> None:
+        if self._finishes and not self._open:
+            self._stop()
+
+    def _stop(self) -> None:
+        self._loop.stopped = True
+
+
+class Stranger:
+    """A client that has not shown the token yet."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        client: socket.socket,
+        on_line: Callable[[socket.socket, bytes], None],
+        on_end: Callable[["Stranger"], None],
+    ) -> None:
+        self._client, self._on_line, self._on_end = client, on_line, on_end
+        self._line, self._done = b"", False
+        self._watched = loop.watch(client.fileno())
+        self._watched.on_readable = self._read
+        self._watched.want(reads=True, writes=False)
+        loop.call_after(GREETING_SECONDS, self._give_up)
+
+    def close(self) -> None:
+        self._leave()
+        self._client.close()
+
+    def _read(self) -> None:
+        """No more than the line is taken: what follows is spliced."""
+        try:
+            seen = self._client.recv(MOST_GREETING_BYTES, socket.MSG_PEEK)
+            end = seen.find(b"\n") + 1
+            self._line += self._client.recv(end or len(seen)) if seen else b""
+        except OSError:
+            self.close()
             return
+        if not end and seen and len(self._line) <= MOST_GREETING_BYTES:
+            return
+        self._leave()
+        try:
+            self._on_line(self._client, self._line)
+        except Refused as error:
+            refuse(self._client, str(error))
+
+    def _give_up(self) -> None:
+        if not self._done:
+            self._leave()
+            refuse(self._client, f"no token came within {GREETING_SECONDS:g} s")
+
+    def _leave(self) -> None:
+        self._done = True
+        self._watched.forget()
+        self._on_end(self)
 
 
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while piece := await reader.read(_PIECE):
-        writer.write(piece)
-        await writer.drain()
+def refuse(client: socket.socket, message: str) -> None:
+    """Say why, and hang up. What has come is read, because a connection is reset, else, and the reason lost."""
     with contextlib.suppress(OSError):
-        writer.write_eof()
+        client.send(f"NO {message}\n".encode())
+        client.recv(UNREAD_BYTES)
+    client.close()
 
 
-def _watch_for_silence(writer: asyncio.StreamWriter) -> None:
-    client: socket.socket = writer.get_extra_info("socket")
-    client.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in _KEEPALIVE:
-        client.setsockopt(socket.IPPROTO_TCP, option, value)
+def connected(directory: int, name: str) -> socket.socket:
+    """A connection to a socket that a rank may have put anything in the place of, so links are not followed, and it is
+    checked after it was opened. Raises OSError.
+    """
+    place = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+    try:
+        if not stat.S_ISSOCK(os.fstat(place).st_mode):
+            raise OSError(0, "what lies in its place is no socket")
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        try:
+            connection.connect(f"/proc/self/fd/{place}")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+    finally:
+        os.close(place)
+
+
+def taken_over(client: socket.socket, job: socket.socket) -> socket.socket | None:
+    """Pass on the first message of the session server, and take the connection that came with it, if one did.
+
+    It comes out of the sandbox, so it may be anything. Raises OSError.
+    """
+    data, passed, _, _ = socket.recv_fds(job, FIRST_BYTES, 1, socket.MSG_CMSG_CLOEXEC)
+    other = None
+    try:
+        if passed:
+            other = socket.socket(fileno=passed[0])
+            if other.family not in (socket.AF_INET, socket.AF_INET6) or other.type != socket.SOCK_STREAM:
+                raise OSError(0, "what was handed over is no connection")
+            other.setblocking(False)
+        if not data or client.send(data) < len(data):
+            raise OSError(0, "its first message can't be passed on")
+    except BaseException:
+        for fd in passed if other is None else ():
+            os.close(fd)
+        if other is not None:
+            other.close()
+        raise
+    return other

@@ -8,7 +8,7 @@ import ctypes
 import os
 from pathlib import Path
 
-from app.host.processes import prctl
+from app.host.process_options import prctl
 
 # The kinds of namespaces that bubblewrap may make, by their names in /proc/PID/ns: of linux/sched.h.
 KINDS = {

@@ -67,6 +67,8 @@ def child_environment(environ: Mapping[str, str], settings: Settings) -> dict[st
         ours["TRAINYARD_DATABASE_URL"] = _absolute_sqlite(settings.database.url)
     if settings.tensorboard.url:
         ours["TRAINYARD_TENSORBOARD_URL"] = settings.tensorboard.url
+    if settings.web.url:
+        ours["TRAINYARD_WEB_URL"] = settings.web.url
     if settings.gateway.url:
         ours["TRAINYARD_GATEWAY_URL"] = settings.gateway.url
     if settings.gateway.sessions_url:

@@ -80,6 +80,8 @@ class LocalPlatform:
             self._settings = replace(self._settings, gateway=reached)
         if not settings.gateway.ports_url:
             self._serve_ports()
+        if not settings.web.url:
+            self._settings = replace(self._settings, web=replace(settings.web, url=_url_of(listener)))
         if tensorboard is not None and not settings.tensorboard.url:
             own = replace(settings.tensorboard, url=_url_of(tensorboard))
             self._settings = replace(self._settings, tensorboard=own)

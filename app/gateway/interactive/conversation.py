@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from app.gateway.interactive.ends import PORT_CLOSED, PROTOCOL, End, command_ended
+from app.gateway.interactive.ends import PORT_CLOSED, PROTOCOL, UNREADABLE, End, command_ended
 from app.gateway.interactive.recording import Recording
 from app.gateway.interactive.sandbox_connection import SandboxConnection
 from trainyard.protocol.interactive import (
@@ -21,11 +21,12 @@ from trainyard.protocol.interactive import (
     FrameError,
     encode_frame,
 )
+from trainyard.protocol.session_answers import BadAnswer, read_status
 
 READ_BYTES = 64 << 10
 MOST_RESIZE_BYTES = 256
 MOST_SIDE = 4096  # rows or columns
-LOST = End("the connection to the job's sandbox has broken")
+LOST = End("the connection to the job's sandbox has broken; if the job still runs, open another session")
 
 Send = Callable[[bytes], Awaitable[None]]  # one binary message; done when the client's connection has taken it
 
@@ -39,14 +40,14 @@ class ProtocolBroken(Exception):
 
 
 class Conversation(Protocol):
-    """``active_at``: when something was last sent or received, by the monotonic clock; ``has_status``: the client knows
-    the end, or learns it by the WebSocket's.
+    """``active_at``: when something was last sent or received, by the monotonic clock; ``end``: that of its command,
+    once it has ended: a client need not wait for more, and its leave is then no reason.
     """
 
     bytes_in: int
     bytes_out: int
     active_at: float
-    has_status: bool
+    end: End | None
 
     async def take(self, message: bytes) -> None:
         """A message of the client; returns when it was passed on. Raises ProtocolBroken."""
@@ -65,7 +66,7 @@ class CommandConversation:
         self._input_ended = False
         self.bytes_in = self.bytes_out = 0
         self.active_at = time.monotonic()
-        self.has_status = False
+        self.end: End | None = None
 
     async def take(self, message: bytes) -> None:
         if not message:
@@ -111,11 +112,13 @@ class CommandConversation:
         self.active_at = time.monotonic()
 
     async def _status(self, payload: bytes) -> End:
-        end = command_ended(payload)
-        if end.code != PROTOCOL:
-            self.has_status = True
-            await self._send(bytes([STATUS]) + payload)
-        return end
+        try:
+            status = read_status(payload)
+        except BadAnswer:
+            return UNREADABLE
+        self.end = command_ended(status)
+        await self._send(bytes([STATUS]) + status.encoded())
+        return self.end
 
 
 class PortConversation:
@@ -127,7 +130,7 @@ class PortConversation:
         self._input_ended = False
         self.bytes_in = self.bytes_out = 0
         self.active_at = time.monotonic()
-        self.has_status = True
+        self.end: End | None = None
 
     async def take(self, message: bytes) -> None:
         self.active_at = time.monotonic()

@@ -24,6 +24,8 @@ from config.logging import log_context
 from trainyard.protocol.interactive import STATUS
 
 PING_SECONDS = 20.0
+STALLED_PING_SECONDS = 5.0  # while a message of the client is passed on
+LAST_SECONDS = 5.0  # in which a port may take the last bytes of a client that has left
 MOST_UNANSWERED = 3  # pings of a client that takes what it is sent
 logger = logging.getLogger(__name__)
 
@@ -43,6 +45,9 @@ class Client(Protocol):
     def close_with(self, last: bytes, code: int, reason: str) -> None:
         """Send the last message, if there is one, and close; without waiting."""
 
+    def drop(self) -> None:
+        """Close it at once, without a word; again is harmless."""
+
 
 class OpenSession:
     """For one event loop. `run` ends when the command, the client, or anyone by `end` ends it."""
@@ -59,7 +64,7 @@ class OpenSession:
         self._ended: asyncio.Future[End] = asyncio.get_running_loop().create_future()
         self._began = self._pinged_at = time.monotonic()
         self._unanswered = 0
-        self._is_sending = False
+        self._is_sending = self._is_taking = False
 
     @property
     def id(self) -> str:
@@ -75,6 +80,12 @@ class OpenSession:
         if not self._ended.done():
             self._ended.set_result(end)
 
+    def drop(self) -> None:
+        """Close both connections, whatever `run` has come to."""
+        if self._connection is not None:
+            self._connection.close()
+        self._client.drop()
+
     def answered(self) -> None:
         """The client has answered a ping."""
         self._unanswered = 0
@@ -84,10 +95,13 @@ class OpenSession:
         await self._connected.wait()
         if self._conversation is None or self._ended.done():
             return
+        self._is_taking = True
         try:
             await self._conversation.take(message)
         except (ProtocolBroken, RecordingEnded) as error:
             self.end(error.end)
+        finally:
+            self._is_taking, self._unanswered = False, 0
 
     async def tick(self) -> None:
         """Ping the client and look at limits; called now and then."""
@@ -97,7 +111,9 @@ class OpenSession:
             self.end(CLIENT_LEFT)
         elif self._is_limited and now - active_at > self._idle_seconds:
             self.end(End(f"nothing was typed or shown for {self._idle_seconds:g} s, the limit of this gateway"))
-        elif now - self._pinged_at >= PING_SECONDS and not self._is_sending:
+        elif self._is_taking and not self._is_sending and now - self._pinged_at >= STALLED_PING_SECONDS:
+            self._poke(now)
+        elif now - self._pinged_at >= PING_SECONDS and not self._is_sending and not self._is_taking:
             self._ping(now)
         if self._recording is not None:
             try:
@@ -110,6 +126,8 @@ class OpenSession:
             talk = asyncio.create_task(self._talk())
             await asyncio.wait([talk, self._ended], return_when=asyncio.FIRST_COMPLETED)
             end = self._ended.result() if self._ended.done() else await _result(talk)
+            if self._conversation is not None and self._conversation.end is not None:
+                end = self._conversation.end
             self.end(end)
             talk.cancel()
             await asyncio.gather(talk, return_exceptions=True)
@@ -151,7 +169,9 @@ class OpenSession:
             self._is_sending = False
 
     def _ping(self, now: float) -> None:
-        """Not while the client is slow: then a ping waits behind what it has not taken."""
+        """Not while the client is slow: then a ping waits behind what it has not taken. Nor while its message is passed
+        on, which a command may not read for long: its answers wait behind it.
+        """
         if self._unanswered >= MOST_UNANSWERED:
             self.end(CLIENT_GONE)
             return
@@ -159,18 +179,39 @@ class OpenSession:
         with contextlib.suppress(ConnectionError):
             self._client.send_ping()
 
+    def _poke(self, now: float) -> None:
+        """The end of a client may wait behind what it has sent: its machine then answers a ping with a reset, which
+        `is_gone` sees. A pong is not awaited.
+        """
+        self._pinged_at = now
+        with contextlib.suppress(ConnectionError):
+            self._client.send_ping()
+
     async def _close(self, end: End) -> None:
-        if self._connection is not None:
-            self._connection.close()
-        talk = self._conversation
-        knows = self.redeemed.kind == PORT_FORWARD or (talk is not None and talk.has_status)
-        self._client.close_with(b"" if knows else bytes([STATUS]) + end.status, end.code, end.short_reason)
+        """Whatever fails: the recording is stored, and the end is recorded."""
+        try:
+            await self._hang_up(end)
+        except Exception:
+            logger.exception("the connections of a session could not be closed in order")
+            self.drop()
         if self._recording is not None:
             try:
                 await self._recording.finish()
             except RecordingEnded as error:
                 end = error.end
+            except Exception:
+                logger.exception("the last piece of a recording could not be stored")
         await self._backend.finish(self.redeemed, end, self.counts)
+
+    async def _hang_up(self, end: End) -> None:
+        if self._connection is not None:
+            if end is CLIENT_LEFT and self.redeemed.kind == PORT_FORWARD:
+                await self._connection.finish(LAST_SECONDS)
+            else:
+                self._connection.close()
+        talk = self._conversation
+        knows = self.redeemed.kind == PORT_FORWARD or (talk is not None and talk.end is not None)
+        self._client.close_with(b"" if knows else bytes([STATUS]) + end.status, end.code, end.short_reason)
 
     def _new_recording(self) -> Recording | None:
         if not self.redeemed.recorded or self.redeemed.kind == PORT_FORWARD:

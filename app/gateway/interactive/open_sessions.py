@@ -95,6 +95,7 @@ class OpenSessions:
             await session.run()
         except Exception:
             logger.exception("the end of a session could not be recorded")
+            session.drop()  # what is not counted any more must not stay open
         finally:
             self._open.pop(session.id, None)
             self.leave()

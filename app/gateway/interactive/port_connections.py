@@ -4,7 +4,6 @@ import asyncio
 import json
 import socket
 from dataclasses import dataclass
-from typing import Any
 
 from tornado.iostream import IOStream, StreamClosedError, UnsatisfiableReadError
 from tornado.tcpclient import TCPClient
@@ -18,6 +17,7 @@ from app.gateway.interactive.sandbox_connection import (
 )
 from app.security.relay_tokens import interactive_token
 from app.services.attempts.interactive_endpoints import SandboxEndpoint
+from trainyard.protocol.session_answers import read_answer
 
 BUFFER_BYTES = 1 << 20
 _LIVENESS = {socket.TCP_KEEPIDLE: 5, socket.TCP_KEEPINTVL: 2, socket.TCP_KEEPCNT: 3}
@@ -84,12 +84,9 @@ class PortConnections:
         reply = await _line(stream)
         if reply != "OK":
             raise NotReached(f"the node of the job refuses the connection: {reply.removeprefix('NO ')}")
-        answer: Any = json.loads(await _line(stream))
-        kind = answer.get("type") if isinstance(answer, dict) else None
-        if kind == "refused":
-            raise RefusedThere(str(answer.get("message") or "the job's sandbox refuses")[:MOST_LINE_BYTES])
-        if kind != "started":
-            raise ValueError("the session server's answer is neither started nor refused")
+        refusal = read_answer(await _line(stream))
+        if refusal is not None:
+            raise RefusedThere(refusal.message)
 
 
 async def _line(stream: IOStream) -> str:

@@ -15,21 +15,31 @@ from app.domain.errors import TrainyardError
 from app.domain.port_addresses import PortAddress
 from app.domain.spec.interactive import NOTEBOOK_PORT
 from app.gateway.client_address import address_of
-from app.gateway.interactive import port_cookies, port_refusals, port_request, port_tunnel
+from app.gateway.interactive import (
+    client_sockets,
+    port_answer,
+    port_cookies,
+    port_refusals,
+    port_request,
+    port_splice,
+    port_tunnel,
+)
 from app.gateway.interactive.port_access import Access
-from app.gateway.interactive.port_answer import SWITCHED, PortAnswer
+from app.gateway.interactive.port_answer import MOST_HEADER_BYTES, SWITCHED, PortAnswer
 from app.gateway.interactive.port_connections import Place
 from app.gateway.interactive.port_headers import Asker, for_job, upgrade_headers, user_text
 from app.gateway.interactive.port_refusals import Refused
 from app.gateway.interactive.port_request import CHUNKED, PortRequest
 from app.gateway.interactive.sandbox_connection import NotReached, RefusedThere
+from app.security import signed_tokens
 
 if TYPE_CHECKING:
     from app.gateway.interactive.ports_side import PortsSide
 
-MOST_HEADER_BYTES = 64 << 10
 PIECE_BYTES = 128 << 10
 UNLIMITED_BYTES = 1 << 50  # answers are passed on as they come
+LEFT_SECONDS = 5.0  # in which the job may read what a browser has sent before it left
+STALLED_SECONDS = 120.0  # in which the job must take something of a body; the browser may have left behind it
 LONGEST_BODY_SECONDS = 24 * 3600.0  # silence ends a request that stalls
 _PARAMETERS = HTTP1ConnectionParameters(
     max_body_size=UNLIMITED_BYTES, max_header_size=MOST_HEADER_BYTES, chunk_size=PIECE_BYTES
@@ -45,13 +55,14 @@ class PortExchange(HTTPMessageDelegate):
         self._connection = cast("HTTP1Connection", request.connection)
         self._job: IOStream | None = None  # the connection to the port
         self._http: HTTP1Connection | None = None
-        self._tunnel: IOStream | None = None  # the browser's, once it is a WebSocket's
+        self._tunnel: IOStream | None = None  # the browser's, once it is a WebSocket's or a large body's
         self._answer: asyncio.Task[None] | None = None
-        self._is_counted = self._is_answered = self._is_chunked = False
-        self._received = 0
+        self._is_counted = self._is_answered = self._is_chunked = self._is_spliced = False
+        self._received = self._unsent = 0
+        self._waits_since: float | None = None  # for the job to take a piece of the body
         self.access: Access | None = None
         self.client = address_of(request, side.proxies)
-        self.active_at = time.monotonic()
+        self.active_at = self._left_at = time.monotonic()
 
     @property
     def address(self) -> PortAddress:
@@ -63,13 +74,30 @@ class PortExchange(HTTPMessageDelegate):
         stream: IOStream | None = self._connection.stream
         return stream is None or stream.closed()
 
+    def has_left(self, now: float) -> bool:
+        """Whether the browser's side has ended for a while; nothing is read of it while the job reads nothing."""
+        stream: IOStream | None = self._tunnel or self._connection.stream
+        if not client_sockets.has_left(stream):
+            self._left_at = now
+        return now - self._left_at > LEFT_SECONDS
+
+    def check_upload(self, now: float) -> None:
+        """Give up a body of which the job takes nothing: the leave of a browser is not seen behind what it has sent."""
+        if self._job is None or self._waits_since is None or self._is_answered:
+            return
+        if (unsent := client_sockets.unsent(self._job)) != self._unsent:
+            self._unsent, self._waits_since = unsent, now
+        elif now - self._waits_since > STALLED_SECONDS:
+            self._give_up(Refused(504, f"the job has taken nothing of the body for {STALLED_SECONDS:g} s"))
+
     @property
     def is_tunnel(self) -> bool:
-        return self._tunnel is not None
+        return self._tunnel is not None and not self._is_spliced
 
     async def headers_received(self, start_line: RequestStartLine | ResponseStartLine, headers: HTTPHeaders) -> None:
         """The body is read once this is done."""
         self._connection.set_close_callback(self.on_connection_close)
+        client_sockets.watch(self._connection.stream)
         self._connection.set_max_body_size(UNLIMITED_BYTES)  # what is too long is refused in words
         self._connection.set_body_timeout(LONGEST_BODY_SECONDS)
         try:
@@ -77,7 +105,7 @@ class PortExchange(HTTPMessageDelegate):
         except Refused as refused:
             self._refuse(refused)
         except TrainyardError as error:
-            self._refuse(port_refusals.refusal_of(error, self.address))
+            self._refuse(port_refusals.refusal_of(error, self.address, dashboard=self._side.dashboard))
         except StreamClosedError:
             self._refuse(Refused(502, "the job closed the connection before it answered"))
         except Exception:
@@ -105,9 +133,10 @@ class PortExchange(HTTPMessageDelegate):
 
     def end(self) -> None:
         """At once: the browser's connection and the job's are closed."""
-        for stream in (self._job, self._tunnel):
-            if stream is not None:
-                stream.close()
+        if self._job is not None:
+            client_sockets.reset(self._job)
+        if self._tunnel is not None:
+            self._tunnel.close()
         if self._tunnel is None:
             self._connection.close()
         if self._answer is not None and self._answer is not asyncio.current_task():
@@ -175,21 +204,23 @@ class PortExchange(HTTPMessageDelegate):
 
     async def _answered(self, http: HTTP1Connection, receiver: PortAnswer) -> None:
         """Read the answer to its end."""
+        why = port_answer.UNREADABLE
         try:
-            with contextlib.suppress(StreamClosedError):
+            try:
                 await http.read_response(receiver)
+            except StreamClosedError as error:
+                why = port_answer.why_closed(error.real_error)
             if receiver.is_switched and self._tunnel is not None and self._job is not None:
                 await port_tunnel.join(self._tunnel, self._job)
+            elif receiver.spliced and self._tunnel is not None and self._job is not None:
+                await port_splice.pass_on(self._job, self._tunnel, receiver.spliced, self._moved)
+                self._tunnel.close()
             elif receiver.is_whole:
                 self._finish()
             elif self._is_answered:
                 self._connection.close()  # by which the browser sees that something is missing
             else:
-                why = (
-                    f"its answer is not HTTP/1.1: {receiver.problem}"
-                    if receiver.problem
-                    else "it closed the connection"
-                )
+                why = f"{port_answer.NO_HTTP}: {receiver.problem}" if receiver.problem else why
                 self._refuse(Refused(502, f"the job did not answer: {why}"))
         except Exception:
             logger.exception("an answer of a port failed")
@@ -199,7 +230,7 @@ class PortExchange(HTTPMessageDelegate):
                 self._job.close()
             self._uncount()
 
-    async def _head(self, status: int, headers: HTTPHeaders) -> None:
+    async def _head(self, status: int, headers: HTTPHeaders, *, detaches: bool) -> None:
         self.active_at = time.monotonic()
         if self._is_answered or self._is_gone:
             return
@@ -210,8 +241,12 @@ class PortExchange(HTTPMessageDelegate):
         except StreamClosedError:
             self.end()
             return
-        if status == SWITCHED:
+        if detaches and not self._is_gone:
+            self._is_spliced = status != SWITCHED
             self._tunnel = self._connection.detach()
+
+    def _moved(self) -> None:
+        self.active_at = time.monotonic()
 
     async def _data(self, chunk: bytes) -> None:
         self.active_at = time.monotonic()
@@ -227,9 +262,11 @@ class PortExchange(HTTPMessageDelegate):
         Written to the stream itself: what HTTP1Connection returns for a write is never done once its answer has ended.
         """
         piece = b"%x\r\n%b\r\n" % (len(chunk), chunk) if self._is_chunked else chunk
+        self._waits_since = time.monotonic()
         with contextlib.suppress(StreamClosedError):
             if self._job is not None:
                 await self._job.write(piece)
+        self._waits_since = None
 
     def _finish(self) -> None:
         with contextlib.suppress(StreamClosedError):
@@ -238,7 +275,8 @@ class PortExchange(HTTPMessageDelegate):
 
     def _kept(self, request: PortRequest, access: Access) -> Refused:
         """The token goes from the URL into a cookie."""
-        cookie = port_cookies.setting(self.address, access.credential.value, seconds=self._side.cookie_seconds)
+        token = access.credential.value
+        cookie = port_cookies.setting(self.address, token, seconds=max(1, signed_tokens.seconds_left(token)))
         return Refused(303, "", Location=request.clean_url, Set_Cookie=cookie)
 
     def _too_large(self) -> Refused:
@@ -257,9 +295,8 @@ class PortExchange(HTTPMessageDelegate):
         self._is_answered = True
         if self._job is not None:
             self._job.close()
-        has_content = self._raw.method != "HEAD"
         with contextlib.suppress(StreamClosedError):
-            port_refusals.answer(self._connection, refused, has_content=has_content)
+            port_refusals.answer(self._raw, refused)
 
     def _uncount(self) -> None:
         if self._is_counted:

@@ -1,9 +1,11 @@
 """Which headers of a request a job gets, and which of its answer the browser gets."""
 
+import base64
+import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from tornado.httputil import HTTPHeaders
 
@@ -51,12 +53,20 @@ _REMOVED_OF_ANSWER = frozenset(
         "x-lighttpd-send-file",
         "x-reproxy-url",
         "set-login",
+        "set-cookie2",
+        "surrogate-control",
+        "surrogate-key",
+        "cdn-cache-control",
+        "x-lighttpd-send-tempfile",
+        "cache-control",
     ]
 )
 _ACTED_ON_BY_PROXIES = "x-accel-"
+_SHARED = ("public", "private", "s-maxage", "proxy-revalidate")  # directives that are ours to say
 _VISIBLE = re.compile(r"[\x21-\x7e]+")
 _LOOPBACK = ("127.0.0.1", "localhost", "::1", "0.0.0.0", "::")  # noqa: S104 – named by a job, not bound
-_KEYS = re.compile(r"(?i)bearer +(ty_|tyjob\.)")
+_KEY = re.compile(r"ty_[0-9a-z]{12}_|tyjob\.", re.IGNORECASE)  # how keys of the platform begin, anywhere
+_KEY_OF_OURS = re.compile(r"(?<![A-Za-z0-9])(ty_|tyjob\.)", re.IGNORECASE)  # also of a mistyped one, as a word
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,14 +82,16 @@ def for_job(headers: HTTPHeaders, address: PortAddress, asker: Asker) -> HTTPHea
     """What the job gets, without what frames the body."""
     sent = HTTPHeaders({"Host": address.host})
     for name, value in _passed(headers, _REMOVED_OF_REQUEST, _SAID_BY_US):
-        sent.add(name, value)
-    if cookies := port_cookies.without_ours(headers.get_list("Cookie")):
+        if not _KEY.search(value):
+            sent.add(name, value)
+    cookies = port_cookies.without_ours(headers.get_list("Cookie"))
+    if cookies and not _KEY.search(cookies):
         sent["Cookie"] = cookies
     own = [value for value in headers.get_list("Authorization") if not _is_platform_key(value, asker.key)]
     if len(own) == 1:
         sent["Authorization"] = own[0]
     referer = headers.get("Referer", "")
-    if referer and TOKEN not in referer:
+    if referer and TOKEN not in unquote(referer) and not _KEY.search(referer):
         sent["Referer"] = referer
     sent["X-Forwarded-For"] = asker.address
     sent["X-Forwarded-Host"] = address.host
@@ -100,7 +112,7 @@ def for_browser(headers: HTTPHeaders, address: PortAddress, *, keeps_prefix: boo
             sent.add("Set-Cookie", kept)
     if "Location" in headers and (led := _location(headers["Location"], address, keeps_prefix=keeps_prefix, port=port)):
         sent["Location"] = led
-    sent.setdefault("Cache-Control", "private")  # who may see it is ours to say, each time
+    sent["Cache-Control"] = _private(headers.get_list("Cache-Control"))
     return sent
 
 
@@ -135,7 +147,19 @@ def _passed(headers: HTTPHeaders, removed: frozenset[str], starts: tuple[str, ..
 
 
 def _is_platform_key(value: str, key: str) -> bool:
-    return bool(_KEYS.match(value)) or bool(key and key in value)
+    """Whether a value of Authorization has a key of the platform, whatever its scheme is."""
+    scheme, *rest = value.split(None, 1)[:2] or [""]
+    shown = [value]
+    if scheme.lower() == "basic" and rest:
+        with contextlib.suppress(ValueError):
+            shown.append(base64.b64decode(rest[0] + "==").decode("latin-1"))
+    return any(_KEY_OF_OURS.search(each) or (key and key in each) for each in shown)
+
+
+def _private(values: Iterable[str]) -> str:
+    """Who may see an answer is ours to say, each time: no cache that others share may keep it."""
+    said = [part.strip() for value in values for part in value.split(",")]
+    return ", ".join(["private", *(each for each in said if each and each.partition("=")[0].lower() not in _SHARED)])
 
 
 def _location(value: str, address: PortAddress, *, keeps_prefix: bool, port: int) -> str | None:

@@ -1,11 +1,13 @@
-"""What a browser gets instead of an answer of a port: a status, and the reason in plain words."""
+"""What a client gets instead of an answer of a port: a status, and the reason in plain words, or as a page."""
 
 from http import HTTPStatus
+from typing import cast
 
-from tornado.httputil import HTTPConnection, HTTPHeaders, ResponseStartLine
+from tornado.httputil import HTTPConnection, HTTPHeaders, HTTPServerRequest, ResponseStartLine
 
 from app.domain.errors import Conflict, NotFound, TrainyardError, Unauthenticated
 from app.domain.port_addresses import PortAddress
+from app.gateway.interactive import port_refusal_page
 from app.http.errors import problem_of
 
 _HEADERS = {
@@ -20,12 +22,16 @@ _SOON_SECONDS = 2
 
 
 class Refused(Exception):
-    """The request gets this answer instead of the job's; ``headers`` are added."""
+    """The request gets this answer instead of the job's; ``headers`` are added.
 
-    def __init__(self, status: int, reason: str, **headers: str) -> None:
+    ``way_in``: the address where the dashboard opens the port.
+    """
+
+    def __init__(self, status: int, reason: str, *, way_in: str = "", **headers: str) -> None:
         super().__init__(reason)
         self.http_status = status
         self.reason = reason
+        self.way_in = way_in
         self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
 
 
@@ -33,21 +39,23 @@ def bad_request(reason: str) -> Refused:
     return Refused(400, reason)
 
 
-def without_credentials(address: PortAddress) -> Refused:
+def without_credentials(address: PortAddress, *, dashboard: str) -> Refused:
     """The same whether or not the job exists."""
+    way_in = f"{dashboard.rstrip('/')}/ui/jobs/{address.job_id}/access" if dashboard else ""
     return Refused(
         401,
         "this address needs a token, or the one that it had has expired; to get an address with a new one, run\n\n"
         f"    trainyard open {address.job_id} --port {address.name}\n\n"
-        f"or ask the API: POST /v1/jobs/{address.job_id}/ports/{address.name}/url",
+        f"or ask the API\n\n    POST /v1/jobs/{address.job_id}/ports/{address.name}/url",
+        way_in=way_in,
         WWW_Authenticate="Bearer",
     )
 
 
-def refusal_of(error: TrainyardError, address: PortAddress) -> Refused:
-    """The answer for an error of the services."""
+def refusal_of(error: TrainyardError, address: PortAddress, *, dashboard: str) -> Refused:
+    """The answer for an error of the services; ``dashboard`` is its address, if any."""
     if isinstance(error, Unauthenticated):
-        return without_credentials(address)
+        return without_credentials(address, dashboard=dashboard)
     if isinstance(error, NotFound):
         return Refused(404, error.message or NO_PORT)
     if isinstance(error, Conflict):  # the job waits, or has ended
@@ -57,12 +65,18 @@ def refusal_of(error: TrainyardError, address: PortAddress) -> Refused:
     return Refused(problem.status, problem.named, **more)
 
 
-def answer(connection: HTTPConnection, refused: Refused, *, has_content: bool = True) -> None:
-    """Write the whole answer; ``has_content``: not to a HEAD request."""
-    body = f"{refused.reason}\n".encode()
-    headers = HTTPHeaders({**_HEADERS, **refused.headers, "Content-Length": str(len(body))})
-    start = ResponseStartLine("HTTP/1.1", refused.http_status, phrase(refused.http_status))
-    connection.write_headers(start, headers, body if has_content else None)
+def answer(request: HTTPServerRequest, refused: Refused) -> None:
+    """Write the whole answer, on the connection of the request."""
+    status, headers = refused.http_status, {**_HEADERS, **refused.headers}
+    way_in = f"\n\nor open it from the dashboard\n\n    {refused.way_in}" if refused.way_in else ""
+    body = f"{refused.reason}{way_in}\n".encode()
+    if refused.reason and port_refusal_page.wants_page(request.headers):
+        body = port_refusal_page.page(status, refused.reason, way_in=refused.way_in).encode()
+        headers |= {"Content-Type": "text/html; charset=utf-8", "Content-Security-Policy": port_refusal_page.POLICY}
+    connection = cast("HTTPConnection", request.connection)
+    start = ResponseStartLine("HTTP/1.1", status, phrase(status))
+    sent = HTTPHeaders({**headers, "Content-Length": str(len(body))})
+    connection.write_headers(start, sent, body if request.method != "HEAD" else None)
     connection.finish()
 
 

@@ -52,8 +52,8 @@ class PortsSide:
         self.access = PortAccess(backend, plane, settings.security.secret_key)
         self.connections = PortConnections(settings.security.secret_key)
         self.most_body_bytes = gateway.most_port_body_bytes
-        self.cookie_seconds = gateway.port_seconds
         self.proxies = settings.api.proxies
+        self.dashboard = settings.web.url if settings.web.enabled else ""
         self._secret_key = settings.security.secret_key
         self._silence_seconds = gateway.silence_seconds
         self._slots = slots
@@ -133,7 +133,9 @@ class PortsSide:
         self.connections.close()
 
     async def _is_permitted(self, exchange: PortExchange) -> bool:
-        if not exchange.is_tunnel and time.monotonic() - exchange.active_at > self._silence_seconds:
+        now = time.monotonic()
+        exchange.check_upload(now)
+        if exchange.has_left(now) or (not exchange.is_tunnel and now - exchange.active_at > self._silence_seconds):
             return False
         if (access := exchange.access) is None:
             return True
@@ -152,11 +154,7 @@ class _Misdirected(HTTPMessageDelegate):
 
     def headers_received(self, start_line: RequestStartLine | ResponseStartLine, headers: HTTPHeaders) -> None:
         del start_line, headers
-        port_refusals.answer(
-            cast("HTTPConnection", self._request.connection),
-            self._side.misdirected,
-            has_content=self._request.method != "HEAD",
-        )
+        port_refusals.answer(self._request, self._side.misdirected)
 
 
 class _ByHost(Router):

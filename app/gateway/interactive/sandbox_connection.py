@@ -11,6 +11,7 @@ from typing import Any
 
 from app.security.relay_tokens import interactive_token
 from app.services.attempts.interactive_endpoints import SandboxEndpoint
+from trainyard.protocol.session_answers import read_answer
 
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 15.0  # in which a command has started, or the port has answered
@@ -43,6 +44,15 @@ class SandboxConnection:
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
 
+    async def finish(self, seconds: float) -> None:
+        """End the input, and let the other side take what was sent, for at most so long; then as `close`."""
+        with contextlib.suppress(OSError):  # a timeout is one
+            async with asyncio.timeout(seconds):
+                self.writer.write_eof()
+                while await self.reader.read(BUFFER_BYTES):
+                    pass
+        self.close()
+
     def close(self) -> None:
         """At once; what was not sent is dropped. The session server ends what belongs to the connection.
 
@@ -66,7 +76,7 @@ async def connect(secret_key: str, endpoint: SandboxEndpoint, request: Mapping[s
     except TimeoutError as error:
         connection.close()
         raise NotReached(f"the job's sandbox did not answer within {ANSWER_SECONDS:g} s") from error
-    except (OSError, ValueError, RecursionError, asyncio.IncompleteReadError) as error:
+    except (OSError, ValueError, asyncio.IncompleteReadError) as error:
         connection.close()
         raise NotReached("the job's sandbox closed the connection; it may have ended") from error
     except BaseException:
@@ -104,13 +114,9 @@ async def _introduce(connection: SandboxConnection, secret_key: str, endpoint: S
 
 async def _ask(connection: SandboxConnection, request: Mapping[str, Any]) -> None:
     connection.writer.write(json.dumps(request).encode() + b"\n")
-    answer = json.loads(await _line(connection))
-    kind = answer.get("type") if isinstance(answer, dict) else None
-    if kind == "refused":
-        message, exit_code = answer.get("message"), answer.get("exit_code")
-        raise RefusedThere(str(message or "the job's sandbox refuses"), exit_code if type(exit_code) is int else None)
-    if kind != "started":
-        raise ValueError("the session server's answer is neither started nor refused")
+    refusal = read_answer(await _line(connection))
+    if refusal is not None:
+        raise RefusedThere(refusal.message, refusal.exit_code)
 
 
 async def _line(connection: SandboxConnection) -> bytes:

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from app.gateway.interactive.ends import End
+from app.gateway.interactive.sandbox_connection import NotReached, RefusedThere, connect
 from app.services.interactive import attending, recordings
 from app.services.interactive.attending import OpenSession, Traffic
 from app.services.requests.control_plane import ControlPlane
@@ -40,13 +41,29 @@ class SessionBackend:
         return await self._on_thread(lambda: attending.verdicts(self._plane.db, session_ids))
 
     async def why_lost(self, redeemed: OpenSession) -> str:
-        """Why the sandbox of this session is gone: the platform may learn it a moment later than we. Empty: unknown."""
+        """Why the sandbox of this session is gone: the platform may learn it a moment later than we. Empty: unknown, or
+        the sandbox is there, and only its session server was another one.
+        """
         until = time.monotonic() + WHY_SECONDS
         while time.monotonic() < until:
+            answers = await self._answers_again(redeemed)
             if why := await self._on_thread(lambda: attending.why_ended(self._plane.db, redeemed.session_id)):
                 return why
+            if answers:
+                break
             await asyncio.sleep(WHY_AGAIN_SECONDS)
         return ""
+
+    async def _answers_again(self, redeemed: OpenSession) -> bool:
+        """Whether a session server is there. It is asked for nothing, which it refuses."""
+        try:
+            async with asyncio.timeout(WHY_AGAIN_SECONDS * 5):
+                (await connect(self.secret_key, redeemed.endpoint, {"type": "none"})).close()
+        except RefusedThere:
+            return True
+        except (NotReached, TimeoutError):
+            return False
+        return True
 
     async def report(self, counts: Mapping[str, Traffic]) -> None:
         await self._on_thread(lambda: attending.beat(self._plane.db, counts))

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import logging
 import re
-import socket
 from types import TracebackType
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,6 +12,7 @@ from tornado.iostream import IOStream
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
 from app.domain.errors import CredentialsMissing, Forbidden, InvalidRequest
+from app.gateway.interactive import client_sockets
 from app.gateway.interactive.ends import CLIENT_LEFT, PROTOCOL, End
 from app.gateway.interactive.open_session import OpenSession
 from app.gateway.interactive.open_sessions import OpenSessions
@@ -26,7 +26,6 @@ from trainyard.protocol.interactive import PROTOCOL as SUBPROTOCOL
 PATH = r"/v1/sessions/([^/]{1,64})/stream"
 MOST_TICKET_BYTES = 1024
 SWITCHED = 101
-_ENDED = (7, 8)  # TCP_CLOSE and TCP_CLOSE_WAIT of Linux: the other side sends no more
 _KEY = re.compile(r"[A-Za-z0-9+/]{22}==")
 _BEARER = re.compile(r"Bearer ([\x21-\x7e]+)", re.IGNORECASE)
 logger = logging.getLogger(__name__)
@@ -78,6 +77,7 @@ class SessionHandler(WebSocketHandler):
 
     async def open(self, *_: str, **__: str) -> None:
         self.set_nodelay(True)
+        client_sockets.watch(self._stream)
         if self._redeemed is None:  # its client has left
             self.close()
             return
@@ -117,10 +117,11 @@ class SessionHandler(WebSocketHandler):
 
     def is_gone(self) -> bool:
         """Tornado does not notice while a message is passed on: a command may not read its input for long."""
-        stream: IOStream | None = getattr(self.ws_connection, "stream", None)
-        if stream is None or stream.closed():
-            return True
-        return stream.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] in _ENDED
+        return client_sockets.has_left(self._stream)
+
+    @property
+    def _stream(self) -> IOStream | None:
+        return getattr(self.ws_connection, "stream", None)
 
     def send_ping(self) -> None:
         try:
@@ -133,6 +134,10 @@ class SessionHandler(WebSocketHandler):
             if last:
                 self.write_message(last, binary=True).add_done_callback(_seen)
         self.close(code, reason)
+
+    def drop(self) -> None:
+        if self._stream is not None:
+            client_sockets.reset(self._stream)
 
     def write_error(self, status_code: int, **_: Any) -> None:
         """For what the server itself refuses, such as another method."""

@@ -15,7 +15,7 @@ from app.domain.errors import (
     NotFound,
     NotSupportedYet,
 )
-from app.domain.interactive import OFF
+from app.domain.interactive import OFF, RECORDED
 from app.domain.lifecycle.states import RUNNING, TERMINAL
 from app.domain.port_addresses import TOKEN
 from app.domain.spec.interactive import HTTP, NOTEBOOK_PORT, Port
@@ -53,7 +53,11 @@ class PortEntry:
 
     port: Port
     url: str | None
-    may_open: bool
+    refusal: str  # why the caller may not open it; empty: they may
+
+    @property
+    def may_open(self) -> bool:
+        return not self.refusal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +84,7 @@ def listed(session: Session, caller: Caller, job_id: str, ports_url: str) -> Seq
     found = []
     for port in ports_of(job):
         url = port_address(ports_url, job.id, port.name) if port.protocol == HTTP else None
-        found.append(PortEntry(port=port, url=url, may_open=_may_open(session, caller, job, port)))
+        found.append(PortEntry(port=port, url=url, refusal=_refusal(session, caller, job, port)))
     return found
 
 
@@ -183,11 +187,27 @@ def _port(job: Job, name: str) -> Port:
     raise NotFound(f"job {job.id} has no port {name[:64]!r}; {have}")
 
 
+def _refusal(session: Session, caller: Caller, job: Job, port: Port) -> str:
+    """Why the caller may not open it; empty: they may."""
+    try:
+        _require(session, caller, job, port)
+    except Forbidden as error:
+        return error.message
+    return ""
+
+
 def _require(session: Session, caller: Caller, job: Job, port: Port) -> None:
-    if session.get_one(Project, job.project).sessions == OFF:
+    """Raises Forbidden."""
+    switch = session.get_one(Project, job.project).sessions
+    if switch == OFF:
         raise Forbidden(f"sessions and ports are switched off in the project {job.project}; ask an administrator")
     if port.name == NOTEBOOK_PORT:
         caller.require(Permission.MANAGE)
+        if switch == RECORDED:
+            raise Forbidden(
+                f"what people run in the project {job.project} is recorded, which cells and terminals of a notebook "
+                "can't be; use `trainyard shell`, or have an administrator set its sessions to allowed"
+            )
     if not _may_open(session, caller, job, port):
         raise Forbidden(
             f"the port {port.name} of job {job.id} is for the people and groups that its document names "
@@ -196,13 +216,11 @@ def _require(session: Session, caller: Caller, job: Job, port: Port) -> None:
 
 
 def _may_open(session: Session, caller: Caller, job: Job, port: Port) -> bool:
-    """Those who see the job, or those whom the document names; of a notebook, which runs code, those who submit jobs.
+    """Those who see the job, or those whom the document names.
 
     A name counts only where its holder could not choose it: that of a key which an administrator made, and of a person
     the id, the provider's subject, and an email that the provider has verified.
     """
-    if port.name == NOTEBOOK_PORT and not caller.may(Permission.MANAGE):
-        return False
     if not port.authorized_users and not port.authorized_groups:
         return True
     if caller.key_id == job.created_by or caller.may(Permission.MANAGE_KEYS):

@@ -4,10 +4,11 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cache
 from itertools import chain
 from typing import Any
 
-from sqlalchemy import ColumnElement, Integer, Select, bindparam, func, select, text, update
+from sqlalchemy import Integer, Select, String, bindparam, func, select, text, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
@@ -19,7 +20,7 @@ from app.domain.lifecycle.states import HELD
 from app.models import Job
 from app.models.base import Base, utc_now
 from app.services.telemetry import summaries
-from app.services.telemetry.summaries import LAST_STEP, StepRange
+from app.services.telemetry.summaries import LAST_STEP, POINTS_INSIDE, StepRange
 from trainyard.protocol.messages import Progress
 
 _METRIC = Base.metadata.tables["metric"]  # without the ORM: there may be a million points
@@ -34,6 +35,14 @@ _NAMES = text("""
         FROM found WHERE found.name IS NOT NULL
     ) SELECT name FROM found WHERE name IS NOT NULL
 """)
+
+
+# Statements of reads are built once, as in `summaries`.
+_FEW = select(func.count()).select_from(
+    select(_METRIC.c.step).where(*POINTS_INSIDE).limit(bindparam("most", type_=Integer)).subquery()
+)
+_POINTS = select(_METRIC.c.step, _METRIC.c.at, _METRIC.c.value, _METRIC.c.special).order_by(_METRIC.c.step)
+_POINTS_INSIDE = _POINTS.where(*POINTS_INSIDE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,15 +149,14 @@ def extreme(session: Session, job_id: str, name: str, *, greatest: bool) -> floa
 
 
 def _one_series(session: Session, job_id: str, name: str, within: StepRange, max_points: int) -> list[SeriesPoint]:
-    of_it = (_METRIC.c.job_id == job_id, _METRIC.c.name == name)
-    wanted = (*of_it, _METRIC.c.step > within.since, _METRIC.c.step <= within.to)
-    few = select(_METRIC.c.step).where(*wanted).limit(max_points + 1).subquery()
-    if (session.scalar(select(func.count()).select_from(few)) or 0) <= max_points:
-        return _read(session, *wanted)
+    inside = {"job_id": job_id, "name": name, **within._asdict()}
+    if (session.scalar(_FEW, {**inside, "most": max_points + 1}) or 0) <= max_points:
+        return _read(session, _POINTS_INSIDE, inside)
     steps = summaries.thinned_steps(session, job_id, name, within, most=max_points)
     if steps is None:
-        steps = _selected_steps(session, *wanted, max_points=max_points)
-    return _read(session, *of_it, _METRIC.c.step.in_(_as_rows(session, steps)))
+        steps = _selected_steps(session, inside, max_points=max_points)
+    statement, given = _points_at(session, steps)
+    return _read(session, statement, {"job_id": job_id, "name": name, "steps": given})
 
 
 def _repeated_steps(points: Sequence[MetricPoint], summarised: int) -> dict[str, int]:
@@ -207,24 +215,33 @@ def _upsert(session: Session, rows: list[dict[str, Any]]) -> None:
     session.execute(statement.on_conflict_do_update(index_elements=["job_id", "name", "step"], set_=changed), rows)
 
 
-def _selected_steps(session: Session, *conditions: ColumnElement[bool], max_points: int) -> list[int]:
+def _selected_steps(session: Session, inside: dict[str, Any], *, max_points: int) -> list[int]:
     """Steps of the points that remain after down-sampling; all points are streamed as plain numbers."""
-    count = session.scalar(select(func.count()).select_from(_METRIC).where(*conditions)) or 0
-    query = select(_METRIC.c.step, summaries.ORDER).where(*conditions).order_by(_METRIC.c.step)
-    parts = session.execute(query, execution_options=_STREAMED).partitions()
+    count = session.scalar(select(func.count()).select_from(_METRIC).where(*POINTS_INSIDE), inside) or 0
+    query = select(_METRIC.c.step, summaries.ORDER).where(*POINTS_INSIDE).order_by(_METRIC.c.step)
+    parts = session.execute(query, inside, execution_options=_STREAMED).partitions()
     return [step for step, _ in downsample(chain.from_iterable(parts), count, max_points)]
 
 
-def _as_rows(session: Session, numbers: Sequence[int]) -> Select[tuple[int]]:
-    """The numbers as a subquery with one parameter; sending thousands of parameters would dominate the query."""
+def _points_at(session: Session, steps: Sequence[int]) -> tuple[Select[Any], object]:
+    """What reads a series at these steps, and they as its one parameter: thousands of them would dominate the query."""
     if session.get_bind().dialect.name == "postgresql":
-        return select(func.unnest(bindparam("steps", numbers, postgresql.ARRAY(Integer))))
-    return select(func.json_each(json.dumps(numbers)).table_valued("value").c.value)
+        return _points_of_steps(is_postgresql=True), steps
+    return _points_of_steps(is_postgresql=False), json.dumps(steps)
 
 
-def _read(session: Session, *conditions: ColumnElement[bool]) -> list[SeriesPoint]:
-    query = select(_METRIC.c.step, _METRIC.c.at, _METRIC.c.value, _METRIC.c.special).where(*conditions)
+@cache
+def _points_of_steps(*, is_postgresql: bool) -> Select[Any]:
+    if is_postgresql:
+        wanted: Select[Any] = select(func.unnest(bindparam("steps", type_=postgresql.ARRAY(Integer))))
+    else:
+        wanted = select(func.json_each(bindparam("steps", type_=String)).table_valued("value").c.value)
+    of_it = (_METRIC.c.job_id == bindparam("job_id"), _METRIC.c.name == bindparam("name"))
+    return _POINTS.where(*of_it, _METRIC.c.step.in_(wanted))
+
+
+def _read(session: Session, statement: Select[Any], values: dict[str, Any]) -> list[SeriesPoint]:
     return [
         SeriesPoint(step=step, at=at, value=number_of(value, special))
-        for step, at, value, special in session.execute(query.order_by(_METRIC.c.step)).all()
+        for step, at, value, special in session.execute(statement, values).all()
     ]

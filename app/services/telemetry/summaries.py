@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, case, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, bindparam, case, delete, func, insert, select, update
 from sqlalchemy.orm import Session
 
 from app.database.engine import Database
@@ -34,6 +34,23 @@ DUE = FAN_OUT**2  # number of new points of a series that triggers a write
 _POINTS_AT_ONCE = 4096  # keeps transactions short, even after an attempt that left many points unsummarised
 
 LAST_STEP = 2**31 - 1  # the greatest that the database stores
+# Statements of reads are built once: a comparison has hundreds of them, and building one takes as long as running it.
+_INSIDE = (
+    _SUMMARY.c.job_id == bindparam("job_id"),
+    _SUMMARY.c.name == bindparam("name"),
+    _SUMMARY.c.level == bindparam("level"),
+    _SUMMARY.c.first_step > bindparam("since"),
+    _SUMMARY.c.last_step <= bindparam("to"),
+)
+_COUNT = select(func.count()).select_from(_SUMMARY).where(*_INSIDE)
+_ROWS = select(*(_SUMMARY.c[field] for field in Span._fields)).where(*_INSIDE).order_by(_SUMMARY.c.first_step)
+POINTS_INSIDE = (
+    _METRIC.c.job_id == bindparam("job_id"),
+    _METRIC.c.name == bindparam("name"),
+    _METRIC.c.step > bindparam("since"),
+    _METRIC.c.step <= bindparam("to"),
+)
+_POINTS = select(_METRIC.c.step, ORDER).where(*POINTS_INSIDE).order_by(_METRIC.c.step)
 
 
 class StepRange(NamedTuple):
@@ -105,8 +122,7 @@ def forget(session: Session, job_id: str, steps: Mapping[str, int]) -> None:
 def thinned_steps(session: Session, job_id: str, name: str, within: StepRange, *, most: int) -> list[int] | None:
     """Steps of the points that remain after down-sampling to ``most``; None when there are too few summaries."""
     for level in range(LEVELS, 0, -1):
-        of_it = (*_of(job_id, name, level), *_inside(within))
-        count = session.scalar(select(func.count()).select_from(_SUMMARY).where(*of_it)) or 0
+        count = session.scalar(_COUNT, {"job_id": job_id, "name": name, "level": level, **within._asdict()}) or 0
         # Half of the allowed points show as much, for a sixteenth of the reads.
         if count >= max(1, (most - 2) // 4):
             return selected_steps(_covering(session, job_id, name, level, within), most)
@@ -117,15 +133,14 @@ def _covering(session: Session, job_id: str, name: str, level: int, within: Step
     """Rows of a level in a range; the points before and after them are summarised on the fly."""
     rows = _rows(session, job_id, name, level, within)
     size = FAN_OUT**level
-    before = _points(session, job_id, name, _METRIC.c.step > within.since, _METRIC.c.step < rows[0].first_step)
-    behind = _points(session, job_id, name, _METRIC.c.step > rows[-1].last_step, _METRIC.c.step <= within.to)
+    before = _points(session, job_id, name, within._replace(to=rows[0].first_step - 1))
+    behind = _points(session, job_id, name, within._replace(since=rows[-1].last_step))
     return [*spans_of(before, size), *rows, *spans_of(behind, size)]
 
 
 def _extend_series(session: Session, job_id: str, name: str, below_step: int) -> None:
     last = _last_step(session, job_id, name, 1)
-    conditions = (_METRIC.c.step > last, _METRIC.c.step < below_step)
-    points = _points(session, job_id, name, *conditions, limit=_POINTS_AT_ONCE)
+    points = _points(session, job_id, name, StepRange(last, below_step - 1), limit=_POINTS_AT_ONCE)
     _add(session, job_id, name, 1, [span_of(group) for group in _whole_groups(points)])
     for level in range(2, LEVELS + 1):
         rows = _rows(session, job_id, name, level - 1, StepRange(_last_step(session, job_id, name, level)))
@@ -140,9 +155,8 @@ def _add(session: Session, job_id: str, name: str, level: int, spans: Sequence[S
 
 
 def _rows(session: Session, job_id: str, name: str, level: int, within: StepRange = ALL_STEPS) -> list[Span]:
-    columns = (_SUMMARY.c[field] for field in Span._fields)
-    query = select(*columns).where(*_of(job_id, name, level), *_inside(within))
-    return [Span(*row) for row in session.execute(query.order_by(_SUMMARY.c.first_step)).all()]
+    values = {"job_id": job_id, "name": name, "level": level, **within._asdict()}
+    return [Span(*row) for row in session.execute(_ROWS, values).all()]
 
 
 def _last_step(session: Session, job_id: str, name: str, level: int) -> int:
@@ -152,18 +166,15 @@ def _last_step(session: Session, job_id: str, name: str, level: int) -> int:
 
 
 def _points(
-    session: Session, job_id: str, name: str, *conditions: ColumnElement[bool], limit: int | None = None
+    session: Session, job_id: str, name: str, within: StepRange, *, limit: int | None = None
 ) -> Sequence[Point]:
-    query = select(_METRIC.c.step, ORDER).where(_METRIC.c.job_id == job_id, _METRIC.c.name == name, *conditions)
-    return [(step, value) for step, value in session.execute(query.order_by(_METRIC.c.step).limit(limit)).all()]
+    query = _POINTS if limit is None else _POINTS.limit(limit)
+    found = session.execute(query, {"job_id": job_id, "name": name, **within._asdict()})
+    return [(step, value) for step, value in found.all()]
 
 
 def _of(job_id: str, name: str, level: int) -> tuple[ColumnElement[bool], ...]:
     return _SUMMARY.c.job_id == job_id, _SUMMARY.c.name == name, _SUMMARY.c.level == level
-
-
-def _inside(within: StepRange) -> tuple[ColumnElement[bool], ...]:
-    return _SUMMARY.c.first_step > within.since, _SUMMARY.c.last_step <= within.to
 
 
 def _whole_groups(items: Sequence[Any]) -> list[Sequence[Any]]:

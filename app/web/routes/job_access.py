@@ -4,6 +4,7 @@ from typing import Any
 
 from flask import Blueprint, Response, url_for
 
+from app.domain.interactive import what_runs
 from app.domain.lifecycle.states import RUNNING
 from app.http.context import backend, caller, plane
 from app.http.operation import operation
@@ -36,6 +37,7 @@ def access(job_id: str) -> Response:
         "access",
         ports=listed,
         sessions=opened,
+        what_runs=what_runs,
         ready=found.job.ready,
         is_running=found.job.state in RUNNING,
     )

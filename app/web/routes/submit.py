@@ -1,41 +1,30 @@
 """Submitting a job: a form beside the document, checks while it is written, and the submission."""
 
-from functools import cache
 from typing import Any
 
 from flask import Blueprint, Response, url_for
 from marshmallow import fields
 
-from app.domain.errors import LimitExceeded, NotFound, NotSupportedYet, QuotaExceeded, TrainyardError, Unavailable
+from app.domain.errors import LimitExceeded, QuotaExceeded, TrainyardError, Unavailable
 from app.domain.spec.model import JobDocument
 from app.http.context import backend, caller, holder, plane
-from app.http.errors import problem_of
 from app.http.operation import operation
 from app.schemas.documents import RequestSchema
 from app.security.permissions import Permission
-from app.services.access import projects
-from app.services.jobs import data_validation, details, dry_run, lookup, submission
+from app.services.jobs import data_validation, dry_run, submission
 from app.services.jobs.data_validation import ValidationLimits
 from app.services.jobs.submission import Origin, Submitted
 from app.services.preflight.admission import InspectionSettings
 from app.services.preflight.inspections import Report
 from app.services.queues import queues
-from app.services.recipes import Recipe, recipe, recipes
-from app.services.requests.pagination import PageRequest
-from app.web import job_documents, job_form
+from app.web import drafts, job_documents, job_form
+from app.web.drafts import DraftFormSchema, StartQuerySchema
 from app.web.forms import form
 from app.web.pages import done, page, part
 
 blueprint = Blueprint("web_submit", __name__)
-_MOST_PROJECTS = 100
 # The thread of the server waits as long; the report is kept, so that asking again continues the wait.
 _DATA_SECONDS = 20.0
-
-
-class SubmitPageQuerySchema(RequestSchema):
-    clone = fields.String(load_default="")
-    recipe = fields.String(load_default="")
-    project = fields.String(load_default="")
 
 
 class MethodQuerySchema(RequestSchema):
@@ -43,30 +32,21 @@ class MethodQuerySchema(RequestSchema):
     framework = fields.String(load_default="")
 
 
-class DocumentFormSchema(RequestSchema):
-    document = fields.String(load_default="")
-    project = fields.String(load_default="")
-
-
 @blueprint.get("/submit")
-@operation("Show the form to submit a job", permission=Permission.MANAGE, query=SubmitPageQuerySchema, media="html")
+@operation("Show the form to submit a job", permission=Permission.MANAGE, query=StartQuerySchema, media="html")
 def submit(query: dict[str, Any]) -> Response:
-    document, project, origin = _start(query)
-    training = document.get("training_config") or {}
+    begun = drafts.start(query)
+    training = begun.document.get("training_config") or {}
     framework = (training.get("framework") or {}).get("type", "")
-    with plane().db.read() as session:
-        found = projects.page(session, caller(), PageRequest(size=_MOST_PROJECTS, order="name"))
     return page(
         "submit/submit.html",
-        text=job_documents.text_of(document),
-        origin=origin,
-        project=project or caller().home_project,
-        pairs=[(each.name, each.name) for each in found.items],
+        text=job_documents.text_of(begun.document),
+        origin=begun.origin,
         queues=queues.names(plane().db),
-        recipes=_by_family(),
         first=job_form.first(),
         groups=job_form.groups(),
         method=job_form.method(training.get("training_type") or "", framework),
+        **drafts.choices(begun.project),
     )
 
 
@@ -81,14 +61,14 @@ def hyperparameters(query: dict[str, Any]) -> Response:
     "Check a document, and show where its job would run",
     permission=Permission.MANAGE,
     media="html",
-    **form(DocumentFormSchema),
+    **form(DraftFormSchema),
 )
 def check(body: dict[str, Any]) -> Response:
     try:
-        document, warnings = job_documents.read(body["document"])
+        document, warnings = job_documents.read(drafts.read(body["document"]))
         plan = dry_run.plan(plane(), caller(), document, project=body["project"] or None)
     except TrainyardError as error:
-        return _problem(error, "submit/check.html")
+        return drafts.problem(error, "submit/check.html")
     warnings += [each for each in plan.warnings if each not in plan.refusals]
     field = job_form.field_of_input(plan.missing.message) if plan.missing else ""
     return part("submit/check.html", problem=None, plan=plan, warnings=warnings, field=field)
@@ -96,28 +76,25 @@ def check(body: dict[str, Any]) -> Response:
 
 @blueprint.post("/submit/data")
 @operation(
-    "Read a document's data as its training would",
-    permission=Permission.MANAGE,
-    media="html",
-    **form(DocumentFormSchema),
+    "Read a document's data as its training would", permission=Permission.MANAGE, media="html", **form(DraftFormSchema)
 )
 def data(body: dict[str, Any]) -> Response:
     try:
-        document, _ = job_documents.read(body["document"])
+        document, _ = job_documents.read(drafts.read(body["document"]))
         report = _preview(document, body["project"] or None)
     except QuotaExceeded as error:
-        return _problem(error, "submit/data.html")
+        return drafts.problem(error, "submit/data.html")
     except LimitExceeded as error:
         return part("submit/data.html", problem=None, report=None, busy=str(error))
     except TrainyardError as error:
-        return _problem(error, "submit/data.html")
+        return drafts.problem(error, "submit/data.html")
     return part("submit/data.html", problem=None, report=report, busy="")
 
 
 @blueprint.post("/submit")
-@operation("Submit a job", permission=Permission.MANAGE, media="html", **form(DocumentFormSchema))
+@operation("Submit a job", permission=Permission.MANAGE, media="html", **form(DraftFormSchema))
 def send(body: dict[str, Any]) -> Response:
-    document, warnings = job_documents.read(body["document"])
+    document, warnings = job_documents.read(drafts.read(body["document"]))
     made: list[Submitted] = []
     submission.submit(
         plane(),
@@ -131,38 +108,6 @@ def send(body: dict[str, Any]) -> Response:
     job = made[-1].job
     said = [f"{job.name} is accepted into the queue {job.queue}.", *made[-1].warnings]
     return done(" ".join(said), url_for("web_job.job", job_id=job.id))
-
-
-def _start(query: dict[str, Any]) -> tuple[dict[str, Any], str, list[str]]:
-    """The document to begin with, its project, and what to know of its origin. Raises NotFound."""
-    if query["clone"]:
-        with plane().db.read() as session:
-            found = details.details(session, lookup.find(session, caller(), query["clone"]))
-            return job_documents.copy_of(found), found.job.project, [f"A copy of the job {found.job.name}."]
-    if query["recipe"]:
-        known = recipe(query["recipe"])
-        if known is None:
-            raise NotFound(f"there is no recipe {query['recipe'][:80]}; choose one of the list")
-        document = {**known.document, "data_config": {**known.document["data_config"], "sources": []}}
-        data = [f"Data: {known.data}"] if known.data else []
-        return document, query["project"], [known.summary, *data, *known.notes]
-    return dict(job_documents.EMPTY), query["project"], []
-
-
-@cache
-def _by_family() -> dict[str, list[Recipe]]:
-    found: dict[str, list[Recipe]] = {}
-    for each in recipes():
-        found.setdefault(each.family, []).append(each)
-    return found
-
-
-def _problem(error: TrainyardError, template: str) -> Response:
-    """What is wrong with the document, which is still being written. Raises errors that are not about it."""
-    problem = problem_of(error)
-    if not isinstance(error, NotSupportedYet) and (problem.status in (401, 403) or problem.status >= 500):
-        raise error
-    return part(template, problem=problem)
 
 
 def _preview(document: JobDocument, project: str | None) -> Report | None:

@@ -1,34 +1,37 @@
-// The form and the document of a job: each follows the other, and the server checks the document while it is written.
+// The form and the document of a job, a sweep or an evaluation: each follows the other, and the server checks the
+// document while it is written.
 import { forget, keep, kept, MASK } from "./draft.js";
 
 const CHECK_MS = 500;
 const form = document.getElementById("job-form");
 const text = document.getElementById("document");
-const METHOD = ["training_config.training_type", "training_config.framework.type"];
-const NEEDLESS = ["training_config.training_type", "training_config.base_model"]; // for a script of one's own
+const ofJob = (path) => `${form.dataset.job ?? ""}training_config.${path}`;
+const METHOD = [ofJob("training_type"), ofJob("framework.type")];
+const NEEDLESS = [ofJob("training_type"), ofJob("base_model")]; // for a script of one's own
 const project = document.querySelector("#document-form [name=project]");
 const initial = { text: text.defaultValue, project: project.value };
-const draftKey = `draft ${form.dataset.owner} ${location.search}`;
+const draftKey = `draft ${form.dataset.owner} ${location.pathname}${location.search}`;
 let timer = 0;
 const touched = new Set();  // ids of the fields that a person wrote in or left
 let wasSubmitted = false;
 let known = {};  // the document that was read last
 let removed = {};  // what the framework CUSTOM took away, for the way back
+let goal = "";  // what has the focus once rows have changed
 let before = null;  // what stood here before it was started anew
 
 const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
-
-function at(path) {
-  return path.split(".").reduce((found, name) => (isObject(found) ? found[name] : undefined), known);
-}
+// Names of parameters of a sweep may have dots in them.
+const split = (path) => path.match(/^(parameters)\.(.+)\.(\w+)$/)?.slice(1) ?? path.split(".");
+const follow = (names) => names.reduce((found, name) => (typeof found === "object" ? found?.[name] : undefined), known);
+const at = (path) => follow(split(path));
 
 // Sets a value of the document; undefined takes it away, with the objects that are empty then below the sections.
 function put(path, value) {
-  const names = path.split(".");
+  const names = Array.isArray(path) ? path : split(path);
   const parents = [known];
   for (const name of names.slice(0, -1)) {
     const parent = parents.at(-1);
-    if (!isObject(parent[name])) {
+    if (!isObject(parent[name]) && !Array.isArray(parent[name])) {
       if (value === undefined) return;
       parent[name] = {};
     }
@@ -38,25 +41,27 @@ function put(path, value) {
     parents.at(-1)[names.at(-1)] = value;
     return;
   }
-  delete parents.at(-1)[names.at(-1)];
-  for (let depth = parents.length - 1; depth > 1 && !Object.keys(parents[depth]).length; depth -= 1) {
+  if (Array.isArray(parents.at(-1))) parents.at(-1).splice(names.at(-1), 1);
+  else delete parents.at(-1)[names.at(-1)];
+  for (let depth = parents.length - 1; depth > 1 && isObject(parents[depth - 1]) && !Object.keys(parents[depth]).length; depth -= 1) {
     delete parents[depth - 1][names[depth - 1]];
   }
 }
 
 const lines = (value) => value.split("\n").map((line) => line.trim()).filter(Boolean);
-const ofSplit = (source, split) => (String(source?.split ?? "train").startsWith("validation") ? "validation" : "train") === split;
+const ofSplit = (source, part) => (String(source?.split ?? "train").startsWith("validation") ? "validation" : "train") === part;
 
 // The sources of this split as the lines say, those of the other one as they are; what else is known of a path stays.
 function sources(control) {
-  const { split } = control.dataset;
-  const before = Array.isArray(known.data_config?.sources) ? known.data_config.sources : [];
-  const others = before.filter((source) => !ofSplit(source, split));
-  const mine = lines(control.value).map((path) => before.find((source) => source?.path === path && ofSplit(source, split))
-    ?? (split === "train" ? { path } : { path, split }));
-  return split === "train" ? [...mine, ...others] : [...others, ...mine];
+  const { split: part } = control.dataset;
+  const found = at(control.dataset.path), before = Array.isArray(found) ? found : [];
+  const others = before.filter((source) => !ofSplit(source, part));
+  const mine = lines(control.value).map((path) => before.find((source) => source?.path === path && ofSplit(source, part))
+    ?? (part === "train" ? { path } : { path, split: part }));
+  return part === "train" ? [...mine, ...others] : [...others, ...mine];
 }
 
+const listed = (control) => control.value.split(",").map((each) => each.trim()).filter(Boolean);
 const numbered = (value) => (value.trim() !== "" && Number.isFinite(Number(value)) ? Number(value) : value);
 const entries = (control) => lines(control.value).map((line) => {
   const [key, ...value] = line.split("=");
@@ -81,7 +86,9 @@ const READ = {
   flag: (control) => control.value === "true",
   whole: (control) => numbered(control.value),
   number: (control) => numbered(control.value),
-  texts: (control) => control.value.split(",").map((each) => each.trim()).filter(Boolean),
+  texts: listed,
+  values: (control) => listed(control).map((each) => (/^(true|false)$/.test(each) ? each === "true" : numbered(each))),
+  source: (control) => (isObject(at(control.dataset.path)) ? { ...at(control.dataset.path), path: control.value } : control.value),
   map: (control) => Object.fromEntries(entries(control).filter(([key, value]) => key && value !== null)),
   sources,
 };
@@ -93,13 +100,15 @@ function shown(control) {
   }
   if (value === undefined || value === null) return "";
   if (Array.isArray(value)) return value.join(", ");
+  if (control.dataset.kind === "source" && isObject(value)) return String(value.path ?? "");
   if (isObject(value)) return Object.entries(value).map(([key, each]) => `${key}=${each}`).join("\n");
   return String(value);
 }
 
 // A select offers a value of the document that is none of its own, too: the check says what is wrong with it.
 function show(control) {
-  const value = shown(control);
+  const value = shown(control), names = split(control.dataset.path);
+  control.disabled = Array.isArray(follow(names.slice(0, -1))) && !/^\d+$/.test(names.at(-1)); // such as of several objectives
   if (control.tagName === "SELECT" && ![...control.options].some((option) => option.value === value)) control.add(new Option(value, value));
   if (control.value !== value) control.value = value;
 }
@@ -130,15 +139,44 @@ function chooseFramework() {
   fill();
 }
 
-function method() {
-  const [training, framework] = METHOD.map((path) => String(at(path) ?? ""));
-  const part = document.getElementById("hyperparameters");
-  const wanted = `${training || (framework === "CUSTOM" ? "CUSTOM" : "")} ${framework}`;
-  if (part.dataset.method === wanted) return;
-  part.dataset.method = wanted;
-  const query = new URLSearchParams([["training_type", training], ["framework", framework]].filter(([, value]) => value));
-  htmx.ajax("GET", `${form.dataset.hyperparameters}?${query}`, { target: "#hyperparameters", swap: "outerHTML" })
-    .then(() => fill(document.getElementById("hyperparameters")));
+// Parts of the form that depend on the method, or have a row for each of several things, are made by the server.
+function parts() {
+  const [type, framework] = METHOD.map((path) => String(at(path) ?? ""));
+  const training = type || (framework === "CUSTOM" ? "CUSTOM" : "");
+  for (const part of form.querySelectorAll("[data-part]")) {
+    const rows = Object.keys(at(part.dataset.rows ?? "") ?? {});
+    const made = [training, framework, ...rows].join(" ");
+    if (part.dataset.made === made) continue;
+    part.dataset.made = made;
+    const asked = [["training_type", training], ["framework", framework], ...rows.map((row) => ["row", row])];
+    const query = new URLSearchParams(asked.filter(([, value]) => value));
+    htmx.ajax("GET", `${part.dataset.part}?${query}`, { target: `#${part.id}`, swap: "outerHTML" }).then(() => {
+      fill(document.getElementById(part.id));
+      mark();
+      if (goal) document.querySelector(goal)?.focus();
+      goal = "";
+    });
+  }
+}
+
+// Adds a row that is in the document from then on, or takes one away.
+function changeRows(part, { add, remove }) {
+  const path = part.dataset.rows, rows = at(path) ?? {};
+  goal = `#${part.id} .row:nth-last-of-type(1) [data-path]`;
+  if (remove) {
+    put([path, remove], undefined);
+    goal = `#${part.id} [data-add]`;
+  } else if (add) {
+    known[path] = [...(Array.isArray(rows) ? rows : []), JSON.parse(add)];
+  } else {
+    const input = part.querySelector("[list=new-row-list]"), name = input.value.trim();
+    if (!name || Object.hasOwn(rows, name)) return input.focus();
+    const found = [...input.list.options].find((option) => option.value === name);
+    put([path, name], JSON.parse(found?.dataset.start ?? '{"type":"double"}'));
+  }
+  text.value = JSON.stringify(known, null, 2);
+  parts();
+  check();
 }
 
 function save(sent = false) {
@@ -196,7 +234,7 @@ function read() {
   if (!isRead) return;
   known = found;
   fill();
-  method();
+  parts();
 }
 
 function write(control) {
@@ -224,7 +262,8 @@ function mark() {
     const { field, message } = item.dataset;
     const found = [...form.querySelectorAll("[data-path]")]
       .filter((each) => field && (field === each.dataset.path || field.startsWith(`${each.dataset.path}.`)));
-    const control = found.find((each) => each.dataset.kind === "sources" && lines(each.value).some((line) => message.includes(line))) ?? found[0];
+    if (!found.length && field) found.push(...[...form.querySelectorAll("[data-path]")].filter((each) => each.dataset.path.startsWith(`${field}.`)));
+    const control = found.find((each) => lines(each.value).some((line) => message.includes(line))) ?? found[0];
     if (!control || control.hasAttribute("aria-invalid") || !mayBeWrong(control, item)) continue;
     explain(control, message);
   }
@@ -254,6 +293,12 @@ form.addEventListener("focusout", ({ target }) => {
   touched.add(target.id);
   mark();
 });
+form.addEventListener("click", ({ target }) => {
+  if ("add" in target.dataset || "remove" in target.dataset) changeRows(target.closest("[data-rows]"), target.dataset);
+});
+form.addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && event.target.id === "new-row") changeRows(event.target.closest("[data-rows]"), {});
+});
 document.getElementById("document-form").addEventListener("submit", () => {
   wasSubmitted = true;
   mark();
@@ -263,7 +308,7 @@ form.addEventListener("change", ({ target }) => {
     chooseFramework();
     check();
   }
-  if (METHOD.includes(target.dataset.path)) method();
+  if (METHOD.includes(target.dataset.path)) parts();
   if (target.dataset.kind === "map") mark();
 });
 // Lines that cannot be part of the document are not left out silently.

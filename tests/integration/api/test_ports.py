@@ -201,10 +201,25 @@ def test_who_submitted_the_job_may_open_its_ports(served: Api):
     assert may(served, key, job_id)
 
 
+def test_a_notebook_is_closed_where_what_people_run_is_recorded(served: Api):
+    job_id = job_with(served, APP, notebook=True)
+
+    served.call("PATCH", "/v1/projects/default", json={"sessions": "recorded"})
+
+    assert may(served, served.key, job_id, "app")
+    assert not may(served, served.key, job_id, "notebook")
+    refused = served.problem(served.post(f"/v1/jobs/{job_id}/ports/notebook/url"), 403)["message"]
+    assert "is recorded" in refused
+    assert "`trainyard shell`" in refused
+    served.call("PATCH", "/v1/projects/default", json={"sessions": "allowed"})
+    assert may(served, served.key, job_id, "notebook")
+
+
 def test_a_project_without_sessions_has_no_ports(served: Api):
     job_id = job_with(served, APP)
     served.call("PATCH", "/v1/projects/default", json={"sessions": "off"})
 
+    assert not may(served, served.key, job_id)
     assert served.post(f"/v1/jobs/{job_id}/ports/app/url").status_code == 403
     with pytest.raises(Forbidden, match="switched off"):
         ports.by_caller(plane_of(served), caller_of(served, served.key), job_id, "app")

@@ -1,20 +1,24 @@
 """`trainyard exec`: real commands through a real gateway, with their streams, exit codes and ends."""
 
+import asyncio
 import fcntl
 import signal
 import struct
 import subprocess
 import termios
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
 import pytest
 from sqlalchemy import select
 
+from app.cli.client.interactive.command_session import Input, run_command
+from app.cli.client.interactive.session_socket import Opened
 from app.database.engine import Database
 from app.models import InteractiveSession
-from tests.systems.reachable_jobs import ReachableJob, reachable_job
+from tests.systems.reachable_jobs import SECONDS, ReachableJob, reachable_job
 from tests.systems.running_up import wait_until
 
 
@@ -56,6 +60,26 @@ def test_a_signal_that_ended_the_command_is_its_exit_code(job: ReachableJob) -> 
     assert job.run("exec", job.id, "--", "sh", "-c", "kill -9 $$").returncode == 137
 
 
+def test_a_command_that_ends_at_once_loses_neither_output_nor_exit_code(job: ReachableJob) -> None:
+    """Its session may have ended before the end of the input was sent."""
+    for code in range(60):
+        ends = Ends()
+        assert (ran(job, ends, "sh", "-c", f"echo x; exit {code}"), ends.written) == (code, b"x\n")
+
+
+def test_what_a_command_has_written_is_read_after_the_end_of_its_session(job: ReachableJob) -> None:
+    ends = SlowEnds()
+
+    assert (ran(job, ends, "sh", "-c", "echo x; exit 7"), ends.written) == (7, b"x\n")
+    assert ends.refused.is_set()
+
+
+def test_exec_itself_has_the_output_and_exit_code_of_quick_commands(job: ReachableJob) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        found = pool.map(lambda _: job.run("exec", job.id, "--", "sh", "-c", "echo x; kill -9 $$"), range(6))
+        assert {(done.returncode, done.stdout, done.stderr) for done in found} == {(137, b"x\n", b"")}
+
+
 def test_what_is_no_program_says_so(job: ReachableJob) -> None:
     done = job.run("exec", job.id, "--", "no-such-program")
 
@@ -71,6 +95,15 @@ def test_errors_of_ours_have_an_exit_code_of_their_own(job: ReachableJob) -> Non
     assert (unknown.returncode, rank.returncode, nothing.returncode) == (255, 255, 2)
     assert b"no job no-such-job" in unknown.stderr
     assert b"rank is 9" in rank.stderr
+    assert b"Put -- before the command" in nothing.stderr
+
+
+def test_options_of_the_command_go_behind_two_hyphens(job: ReachableJob) -> None:
+    done = job.run("exec", job.id, "ls", "-l")
+
+    assert done.returncode == 2
+    assert b"No such option '-l'" in done.stderr
+    assert b"Put -- before the command: trainyard exec JOB -- ls -l" in done.stderr
 
 
 def test_a_reader_that_has_enough_ends_the_command(job: ReachableJob) -> None:
@@ -127,6 +160,47 @@ def test_the_end_of_the_job_is_told(job: ReachableJob) -> None:
     assert b"CANCELLED" in process.stderr.read()
     process.stdout.close()
     process.stderr.close()
+
+
+class Ends:
+    """The ends of a command that gets no input."""
+
+    def __init__(self) -> None:
+        self.written = b""
+
+    async def feed(self, to: Input) -> None:
+        await to.end()
+
+    async def write(self, data: bytes, *, is_error: bool) -> None:
+        assert not is_error
+        self.written += data
+
+
+class SlowEnds(Ends):
+    """Writes output only when the session takes no input any more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refused = asyncio.Event()
+
+    async def feed(self, to: Input) -> None:
+        try:
+            while True:
+                await to.write(b"more")
+                await asyncio.sleep(0)  # the socket's messages are read in between
+        finally:
+            self.refused.set()
+
+    async def write(self, data: bytes, *, is_error: bool) -> None:
+        await self.refused.wait()
+        await super().write(data, is_error=is_error)
+
+
+def ran(job: ReachableJob, ends: Ends, *command: str) -> int | None:
+    """The exit code of the command."""
+    session_id, ticket = job.sandbox.session(*command)
+    opened = Opened(session_id=session_id, url=job.site.address(session_id), ticket=ticket)
+    return asyncio.run(asyncio.wait_for(run_command(opened, ends), SECONDS)).exit_code
 
 
 def _sessions(job: ReachableJob) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from app.domain.lifecycle.states import JobState
+from app.domain.port_addresses import PortsHost
 from app.security.permissions import Role
 from tests.systems.port_sites import PortSite, ServedPort, echoing, end_job, talking
 from tests.systems.servers import free_port
@@ -101,6 +102,40 @@ def test_without_a_valid_token_every_address_answers_alike(port_site: PortSite, 
 
     assert (there.status, not_there.status) == (401, 401)
     assert b"trainyard open" in there.raw
+
+
+def test_a_browser_without_a_token_gets_a_page_that_says_the_way_in(
+    make_port_site: Callable[..., PortSite], echo: int
+) -> None:
+    port = make_port_site(TRAINYARD_WEB_URL="https://trainyard.example.com/").opened(echo)
+    way_in = f"https://trainyard.example.com/ui/jobs/{port.address.job_id}/access"
+
+    page, text = port.ask(cookie="", Accept="text/html,*/*;q=0.8"), port.ask(cookie="")
+    missing = ServedPort(port.site, PortsHost(port.site.ports_url).address(f"job-{'0' * 36}", "web"))
+
+    assert (page.status, page.headers["Content-Type"]) == (401, "text/html; charset=utf-8")
+    assert f'<a href="{way_in}">' in page.raw.decode()
+    assert "style-src 'sha256-" in page.headers["Content-Security-Policy"]
+    assert (text.status, text.headers["Content-Type"]) == (401, "text/plain; charset=utf-8")
+    assert way_in in text.raw.decode()
+    assert (
+        missing.ask(cookie="", Accept="text/html").raw.decode().replace(missing.address.job_id, port.address.job_id)
+        == page.raw.decode()
+    )  # which does not tell whether the job exists
+
+
+def test_a_browser_is_told_of_what_else_is_wrong_by_a_page(port_site: PortSite, echo: int) -> None:
+    port = port_site.opened(echo)
+    closed = port_site.opened(free_port())
+
+    no_listener = closed.ask(Accept="text/html")
+    no_dashboard = port.ask(cookie="", Accept="text/html")
+    head = port.ask("HEAD", cookie="", Accept="text/html")
+
+    assert (no_listener.status, "nothing listens on port" in no_listener.raw.decode()) == (502, True)
+    assert "<h1>The job does not answer</h1>" in no_listener.raw.decode()
+    assert (no_dashboard.status, "<a " in no_dashboard.raw.decode()) == (401, False)
+    assert (head.status, head.raw) == (401, b"")
 
 
 def test_tokens_of_another_port_or_job_expired_ones_and_those_of_revoked_keys_open_nothing(

@@ -9,6 +9,8 @@ import pytest
 
 from app.models.base import utc_now
 from tests.systems.session_sites import Heard, ServedSandbox, SessionSite
+from trainyard.protocol.channel import short_address
+from trainyard.protocol.interactive import SOCKET, STATUS
 
 SOON = 2.5  # promised is a second; a busy machine may take longer
 
@@ -83,6 +85,50 @@ def test_a_sandbox_that_dies_first_ends_it_with_the_jobs_reason(site: SessionSit
     reason, heard, _ = ended_by(site, sandbox, die)
     assert "FAILED: its node was lost" in reason
     assert heard.status["message"] == reason
+
+
+def test_a_client_that_leaves_at_the_status_leaves_the_exit_code(site: SessionSite) -> None:
+    sandbox = site.sandbox()
+    sessions = [sandbox.session("sh", "-c", "exit 7") for _ in range(20)]
+
+    async def leaves(session_id: str, ticket: str) -> None:
+        connection = await site.connect(session_id, ticket)
+        while (message := await connection.read_message()) is not None and message[0] != STATUS:
+            pass
+        connection.close()
+        while await connection.read_message() is not None:
+            pass
+
+    async def scenario() -> None:
+        await asyncio.gather(*(leaves(*each) for each in sessions))
+
+    asyncio.run(scenario())
+    rows = [site.ended(session_id) for session_id, _ in sessions]
+    assert {(row.exit_code, row.end_reason) for row in rows} == {(7, "the command has ended with exit code 7")}
+
+
+def test_a_hostile_session_server_ends_it_in_words(site: SessionSite) -> None:
+    """A process of the job has taken its place, and says what no database takes."""
+    sandbox = site.sandbox()
+    place = site.folder / sandbox.job_id / SOCKET
+    place.unlink()
+    session_id, ticket = sandbox.session("true")
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        writer.write(b'{"type": "refused", "message": "a\\ud800b\\u0000", "exit_code": ' + b"9" * 400 + b"}\n")
+        await writer.drain()
+        writer.close()
+
+    async def scenario() -> Heard:
+        with short_address(place) as address:
+            server = await asyncio.start_unix_server(answer, address)
+        async with server, site.opened(session_id, ticket) as person:
+            return await person.all()
+
+    heard = asyncio.run(scenario())
+    assert heard.status == {"exit_code": None, "signal": None, "message": "a?b�"}
+    assert site.ended(session_id).end_reason == "a?b�"
 
 
 def test_a_deleted_job_ends_it(site: SessionSite) -> None:

@@ -79,6 +79,21 @@ def test_opening_a_port_leads_to_an_address_with_a_token_that_nothing_keeps(serv
     assert "no-store" in answer.headers["Cache-Control"]
 
 
+def test_a_notebook_that_is_closed_says_why(served: Browser):
+    job_id = make(served)
+    with served.api.db.write() as session:
+        job = session.get_one(Job, job_id)
+        job.spec = {**job.spec, "interactive_config": {"notebook": True}}
+    assert f"/ui/jobs/{job_id}/ports/notebook/open" in served.get(f"/ui/jobs/{job_id}/access").html
+
+    served.api.call("PATCH", "/v1/projects/default", json={"sessions": "recorded"})
+
+    page = served.get(f"/ui/jobs/{job_id}/access")
+    assert f"/ui/jobs/{job_id}/ports/notebook/open" not in page.html
+    assert "is recorded, which cells and terminals of a notebook can't be" in page.text
+    assert served.post(f"/ui/jobs/{job_id}/ports/notebook/open").status_code == 403
+
+
 def test_a_port_that_is_for_others_has_no_button_and_is_refused(served: Browser):
     job_id = make(served)
     with served.api.db.write() as session:
@@ -91,7 +106,7 @@ def test_a_port_that_is_for_others_has_no_button_and_is_refused(served: Browser)
     page = reader.get(f"/ui/jobs/{job_id}/access")
 
     assert "/ports/ui/open" not in page.html
-    assert "whom the document names" in page.text
+    assert "that its document names" in page.text
     assert reader.post(f"/ui/jobs/{job_id}/ports/ui/open").status_code == 403
 
 

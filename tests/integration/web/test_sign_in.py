@@ -29,6 +29,24 @@ def test_root_leads_to_the_dashboard_and_the_dashboard_to_the_sign_in(web_api: A
     assert "Sign in" in browser.get("/ui/login").text
 
 
+LINK = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "document", "Sec-Fetch-Mode": "navigate"}
+
+
+def test_a_link_of_another_site_leads_on_by_a_page_so_that_the_session_counts(web_api: Api):
+    browser = Browser(web_api)
+
+    arrived = browser.client.get("/ui/jobs?name=a%22b", headers=LINK)
+
+    assert arrived.status_code == 200
+    assert '<meta http-equiv="refresh" content="0; url=/ui/jobs?name=a%22b">' in arrived.text
+    assert "Set-Cookie" not in arrived.headers
+    followed = browser.client.get("/ui/jobs?name=a", headers={**LINK, "Sec-Fetch-Site": "same-origin"})
+    assert followed.headers["Location"].startswith("/ui/login")
+    framed = browser.client.get("/ui/jobs", headers={**LINK, "Sec-Fetch-Dest": "iframe"})
+    assert framed.headers["Location"].startswith("/ui/login")
+    assert browser.client.post("/ui/jobs/new", headers={**LINK, "Origin": "https://x.example"}).status_code != 200
+
+
 def test_a_key_signs_in_and_the_page_asked_for_follows(web_api: Api):
     browser = Browser(web_api)
 

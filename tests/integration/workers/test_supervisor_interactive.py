@@ -116,7 +116,9 @@ def test_sandbox_of_a_failed_script_stays_until_it_is_released(world):
     assert (ended.state, ended.error_type) == (JobState.FAILED, "SCRIPT_ERROR")
     assert "exit code 7" in ended.error_message
     assert ended.kept_until is None
-    assert "job.kept" in kinds(world, job_id)
+    (said,) = [event.message for event in world.events(job_id) if event.type == "job.kept"]
+    assert said.startswith("rank 0 ended with exit code 7; sandbox and devices stay until ")
+    assert f"trainyard release {job_id}" in said
     assert rows(world, Reservation) == []
 
 

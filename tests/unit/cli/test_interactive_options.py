@@ -12,8 +12,9 @@ from app.cli.client.interactive.forward_command import Forward, ForwardType
 from app.cli.client.interactive.notebook import JUPYTERLAB, document_of
 from app.cli.client.interactive.terminal import Disconnected, Escapes
 from app.cli.main import main
-from tests.doubles.scripted_server import ScriptedServer, success
+from tests.doubles.scripted_server import ScriptedServer, failure, success
 
+JOB = "job-01a228a5-b1d1-7e4c-b4a6-8044a80e7458"
 DOCUMENT = {"name": "a", "interactive_config": {"ports": [{"name": "web", "port": 80}, {"name": "db", "port": 5432}]}}
 
 
@@ -139,6 +140,32 @@ def test_a_notebook_takes_an_image_or_a_document(tmp_path: Path) -> None:
     assert (made["name"], made["training_config"]["packages"]) == ("mine", {"requirements": ["jupyterlab==4.4"]})
     with pytest.raises(click.UsageError, match="exclude each other"):
         notebook(image="some/image:1", packages=tmp_path / "job.json")
+
+
+def test_a_notebook_that_is_closed_is_not_waited_for(server: ScriptedServer) -> None:
+    closed = {"name": "notebook", "url": "http://jobs.localhost/", "may_open": False}
+    server.script(
+        success({"ports": [closed]}), failure(403, {"code": "FORBIDDEN", "message": "what people run is recorded"})
+    )
+
+    answer = CliRunner().invoke(main, ["notebook", JOB])
+
+    assert answer.exit_code == 1
+    assert "what people run is recorded" in answer.stderr
+    assert f"trainyard notebook {JOB} --stop" in answer.stderr
+
+
+def test_a_notebook_whose_packages_cannot_be_had_says_the_way_out(server: ScriptedServer) -> None:
+    why = "training_config.packages: https://pypi.org/simple can't be reached"
+    failed = {"job_id": JOB, "status": "FAILED", "error_message": why}
+    listed = {"name": "notebook", "url": "http://jobs.localhost/", "may_open": True}
+    server.script(success({"ports": [listed]}), success(failed))
+
+    answer = CliRunner().invoke(main, ["notebook", JOB])
+
+    assert answer.exit_code == 1
+    assert why in answer.stderr
+    assert "--image" in answer.stderr
 
 
 def test_stop_needs_a_job(server: ScriptedServer) -> None:

@@ -18,6 +18,10 @@ _UNREACHABLE = re.compile(
     r"unsuccessful tunnel|\b(?:408|429|500|502|503|504) [A-Z]|Failed to fetch|failed to download|Request failed",
     re.IGNORECASE,
 )
+_ELSEWHERE = (
+    "; name another in index_url there, have the operator set TRAINYARD_PACKAGES_INDEX_URL to one that the nodes and "
+    "coordinators reach, or use a container image that has the packages"
+)
 _NAMED = re.compile(
     r"[Bb]ecause (?:there (?:is|are) no versions? of |only )?([A-Za-z0-9][\w.-]*)|"
     r"([A-Za-z0-9][\w.-]*) was not found in|hash mismatch for `([^`]+)`|(?:download|build) `([^`]+)`",
@@ -46,7 +50,7 @@ def failure(said: str, code: int, index: str) -> AttemptFailed:
             f"UV_INDEX_PASSWORD). {quoted}",
         )
     if _UNREACHABLE.search(text) and not _PERMANENT.search(text):
-        return AttemptFailed("NETWORK_ERROR", f"{FIELD}: {index} can't be reached. {quoted}")
+        return AttemptFailed("NETWORK_ERROR", f"{FIELD}: {index} can't be reached{_ELSEWHERE}. {quoted}")
     named = next(filter(None, (group for found in _NAMED.finditer(text) for group in found.groups())), "")
     what = f"{named} can't be installed" if named else "they can't be installed"
     return AttemptFailed("PACKAGES_FAILED", f"{FIELD}: {what}. {quoted}")

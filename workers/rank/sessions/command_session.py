@@ -42,6 +42,7 @@ class CommandSession:
         self, loop: Loop, client: socket.socket, started: Started, tree: ProcessTree, on_end: Callable[[], None]
     ) -> None:
         self._loop, self._client, self._started, self._tree, self._on_end = loop, client, started, tree, on_end
+        self.pid = started.pid
         self._decoder = FrameDecoder()
         self._to_command, self._to_client = Outgoing(), Outgoing()
         self._input_ends = False

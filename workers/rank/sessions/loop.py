@@ -24,10 +24,12 @@ class Watched:
         self.on_readable: Callback = _nothing
         self.on_writable: Callback = _nothing
         self.on_hangup: Callback | None = None  # the other side sends no more, seen even while it is not read
+        self.on_break: Callback | None = None  # it neither sends nor reads any more
 
     def want(self, *, reads: bool, writes: bool) -> None:
         mask = (select.EPOLLIN if reads else 0) | (select.EPOLLOUT if writes else 0)
         mask |= select.EPOLLRDHUP if self.on_hangup is not None else 0
+        mask |= select.EPOLLHUP if self.on_break is not None else 0
         if mask != self._mask:
             self._loop.change(self, self._mask, mask)
             self._mask = mask
@@ -38,6 +40,9 @@ class Watched:
         if self.on_hangup is not None and events & (select.EPOLLRDHUP | _BROKEN):
             self.on_hangup()
             return
+        if self.on_break is not None and events & _BROKEN:
+            self.on_break()
+            return
         if wanted & select.EPOLLIN and events & (select.EPOLLIN | _BROKEN):
             self.on_readable()
         if wanted & self._mask & select.EPOLLOUT and events & (select.EPOLLOUT | _BROKEN):
@@ -45,7 +50,7 @@ class Watched:
 
     def forget(self) -> None:
         """Before it is closed."""
-        self.on_hangup = None
+        self.on_hangup = self.on_break = None
         self.want(reads=False, writes=False)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from workers.rank.rank_process import as_rank
 from workers.rank.sessions.loop import Loop
-from workers.rank.sessions.port_session import Unreachable
+from workers.rank.sessions.port_connection import Unreachable
 from workers.rank.sessions.process_tree import MARK
 
 LOOPBACK = "127.0.0.1"
@@ -114,6 +114,9 @@ def _arguments(port: int, plan: NotebookPlan) -> Sequence[str]:
         "ServerApp.allow_remote_access": True,
         "ServerApp.trust_xheaders": True,
         "ServerApp.quit_button": False,
+        # It would ask people about news and new versions, and few sandboxes reach the network that has them.
+        "LabApp.news_url": None,
+        "LabApp.check_for_updates_class": "jupyterlab.NeverCheckForUpdate",
     }
     return [f"--{name}={value}" for name, value in settings.items()]
 

@@ -1,5 +1,6 @@
 """Accepts connections of the relay, reads what each asks for, and hands it on. Standard library only."""
 
+import contextlib
 import json
 import os
 import secrets
@@ -15,13 +16,14 @@ from workers.rank.sessions.command_session import CommandSession
 from workers.rank.sessions.commands import NotStarted, Started
 from workers.rank.sessions.loop import Loop
 from workers.rank.sessions.notebook import Notebook
-from workers.rank.sessions.port_session import Connecting, PortSession, Unreachable
+from workers.rank.sessions.port_connection import Connecting, Unreachable
 from workers.rank.sessions.process_tree import MARK, ProcessTree
 from workers.rank.sessions.requests import BadRequest, Connect, Exec
 from workers.rank.sessions.streams import read
 
 MOST_COMMANDS = 128
-MOST_CONNECTIONS = 1024  # to ports, and of those that have not asked yet
+MOST_CONNECTIONS = 1024  # also of those that have not asked yet
+STARTED = b'{"type": "started"}\n'
 REQUEST_SECONDS = 10.0
 REST_SECONDS = 0.1
 CHANNEL = "TRAINYARD_CHANNEL"  # a script that is tried out in a shell must not report as the rank
@@ -45,7 +47,8 @@ class SessionServer:
     def __init__(self, loop: Loop, listener: socket.socket, place: Place, notebook: Notebook | None = None) -> None:
         self._loop, self._listener, self._place = loop, listener, place
         self._notebook = notebook
-        self._commands: dict[int, CommandSession] = {}
+        self._commands: dict[int, CommandSession] = {}  # by the number of its process, until that has ended
+        self._sessions = 0  # also of commands that have ended, until their clients hang up
         self._connections = 0
         listener.setblocking(False)
         self._accepting = loop.watch(listener.fileno())
@@ -61,8 +64,9 @@ class SessionServer:
                 return
             if pid == 0:
                 return
-            if pid in self._commands:
-                self._commands[pid].exited(status)
+            session = self._commands.pop(pid, None)  # at once: its number may be another's from now on
+            if session is not None:
+                session.exited(status)
             elif self._notebook is not None:
                 self._notebook.ended(pid, status)
 
@@ -89,7 +93,7 @@ class SessionServer:
         try:
             request = requests.parse(line)
             if isinstance(request, Connect):
-                self._connect(connection, request.port, rest)
+                self._connect(connection, request.port, has_more=bool(rest))
             else:
                 self._start(connection, request, rest)
         except BadRequest as error:
@@ -104,8 +108,8 @@ class SessionServer:
         known = self._place.environments.get(request.rank)
         if known is None:
             here = ", ".join(map(str, sorted(self._place.environments)))
-            raise BadRequest(f"rank: {here} are here, not {request.rank}")
-        if len(self._commands) >= MOST_COMMANDS:
+            raise BadRequest(f"rank: {request.rank} is not on this node, which has {here}")
+        if self._sessions >= MOST_COMMANDS:
             raise BadRequest(f"{MOST_COMMANDS} shells and commands are open in the job's sandbox; close one")
         mark = secrets.token_hex(8)
         environment = {**known, MARK: mark}
@@ -113,11 +117,12 @@ class SessionServer:
         if request.tty:
             environment["TERM"] = request.term
         started = self._started(request, environment)
-        answer(connection, {"type": "started"})
+        answer(connection, STARTED)
         session = CommandSession(
-            self._loop, connection, started, ProcessTree(started.pid, mark), lambda: self._ended(started.pid)
+            self._loop, connection, started, ProcessTree(started.pid, mark), lambda: self._ended(session)
         )
         self._commands[started.pid] = session
+        self._sessions += 1
         if rest:
             session.feed(rest)
 
@@ -129,24 +134,43 @@ class SessionServer:
             return commands.start_on_terminal(command, self._place.directory, environment, size)
         return commands.start(command, self._place.directory, environment)
 
-    def _ended(self, pid: int) -> None:
-        if self._commands.pop(pid, None) is not None:
-            self.left()
+    def _ended(self, session: CommandSession) -> None:
+        self._sessions -= 1
+        if self._commands.get(session.pid) is session:  # its process has not ended yet
+            del self._commands[session.pid]
+        self.left()
 
-    def _connect(self, connection: socket.socket, port: int, rest: bytes) -> None:
-        """Raises Unreachable."""
+    def _connect(self, connection: socket.socket, port: int, *, has_more: bool) -> None:
+        """Raises BadRequest and Unreachable."""
+        if has_more:
+            raise BadRequest("who asks for a port sends nothing to it before the answer")
         if port == requests.NOTEBOOK:
             if self._notebook is None:
                 raise Unreachable("the job has no notebook: interactive_config.notebook is not set", final=True)
             port = self._notebook.port()
 
-        def connected(to: socket.socket) -> None:
-            answer(connection, {"type": "started"})
-            session = PortSession(self._loop, connection, to, self.left)
-            if rest:
-                session.feed(rest)
+        asked = self._loop.watch(connection.fileno())
 
-        Connecting(self._loop, port, connected, lambda error: self._refuse(connection, str(error)))
+        def connected(to: socket.socket) -> None:
+            asked.forget()
+            hand_over(connection, to)
+            self.left()
+
+        def failed(error: Unreachable) -> None:
+            asked.forget()
+            self._refuse(connection, str(error))
+
+        connecting = Connecting(self._loop, port, connected, failed)
+
+        def hung_up() -> None:
+            asked.forget()
+            connecting.cancel()
+            connection.close()
+            self.left()
+
+        if not connecting.is_done:
+            asked.on_break = hung_up
+            asked.want(reads=False, writes=False)
 
     def _refuse(self, connection: socket.socket, message: str, **more: Any) -> None:
         refuse(connection, message, **more)
@@ -191,17 +215,23 @@ class Asking:
         self._server.left()
 
 
-def answer(connection: socket.socket, document: Mapping[str, Any]) -> None:
+def answer(connection: socket.socket, line: bytes) -> None:
     """A new connection has room for a line; one that has none is broken, which shows later."""
     try:
-        connection.send(json.dumps(document).encode() + b"\n", socket.MSG_NOSIGNAL)
+        connection.send(line, socket.MSG_NOSIGNAL)
     except OSError:
         return
 
 
+def hand_over(connection: socket.socket, to: socket.socket) -> None:
+    """The relay gets the connection to the port itself, so that what goes through it does not pass here."""
+    with connection, to, contextlib.suppress(OSError):
+        socket.send_fds(connection, [STARTED], [to.fileno()])
+
+
 def refuse(connection: socket.socket, message: str, **more: Any) -> None:
     """Say why, and hang up."""
-    answer(connection, {"type": "refused", "message": message, **more})
+    answer(connection, json.dumps({"type": "refused", "message": message, **more}).encode() + b"\n")
     connection.close()
 
 

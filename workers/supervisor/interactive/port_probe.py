@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from app.domain.spec.interactive import ReadinessProbe
+from trainyard.protocol.session_answers import BadAnswer, read_answer
 from workers.supervisor.serving.probe import NoAnswer, greet, read_line
 
 NOTEBOOK = 0  # the port by which the session server knows the notebook's
@@ -54,12 +55,11 @@ def connect(way: Way, port: int, *, seconds: float, path: str = "") -> None:
 
 def _check_started(line: str) -> None:
     try:
-        answer = json.loads(line)
-    except ValueError as error:
+        refusal = read_answer(line)
+    except BadAnswer as error:
         raise NoAnswer("the session server does not answer") from error
-    if answer.get("type") != "started":
-        kind = Final if answer.get("final") else NoAnswer
-        raise kind(str(answer.get("message", "refused")))
+    if refusal is not None:
+        raise (Final if refusal.final else NoAnswer)(refusal.message)
 
 
 def _request(path: str, port: int) -> bytes:

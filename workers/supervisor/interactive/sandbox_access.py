@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -18,6 +18,7 @@ from app.services.attempts import interactive_endpoints
 from app.services.attempts.leases import ControlRequests
 from app.services.attempts.work_orders import Work
 from trainyard.protocol.channel import KEPT, OPEN_SESSIONS, RELEASE, SESSIONS, Message
+from trainyard.protocol.messages import RankExit, clean_text
 from workers.attempt_failed import AttemptFailed
 from workers.sandbox.sandbox import PROCESS
 from workers.supervisor.interactive import port_probe
@@ -93,12 +94,12 @@ class SandboxAccess:
     def take(self, message: Message) -> None:
         """What the agent says of its sandbox."""
         if message["type"] == SESSIONS:
-            self._message = str(message.get("message", ""))
+            self._message = clean_text(message.get("message"))
             self._answered.set()
         elif message["type"] == KEPT and not self._observed.kept:
             self._observed.kept = True
             self._calls.on_kept()
-            self._calls.add(_kept(self._work.document.interactive_config.keep_on_failure_seconds))
+            self._calls.add(self._kept())
 
     def close(self, *, hurries: bool = False) -> None:
         """End the relay; nothing is recorded any more, unless the database is just writing it."""
@@ -197,16 +198,24 @@ class SandboxAccess:
         if self._way is not None:
             port_probe.ask(self._way, probe)
 
+    def _kept(self) -> Note:
+        seconds = self._work.document.interactive_config.keep_on_failure_seconds
+        until = utc_now() + timedelta(seconds=seconds)
+        return Note(
+            kind=EventType.KEPT,
+            message=f"{_failure(self._observed.exits)}; sandbox and devices stay until {until:%Y-%m-%d %H:%M:%S} UTC; "
+            f"trainyard release {self._work.job_id} ends them earlier, and so does cancelling or pausing the job",
+            data={"seconds": seconds},
+            columns={"kept_until": until},
+        )
+
     def _also(self, task: Callable[[], None]) -> None:
         threading.Thread(target=task, name="readiness", daemon=True).start()
 
 
-def _kept(seconds: int) -> Note:
-    until = utc_now() + timedelta(seconds=seconds)
-    return Note(
-        kind=EventType.KEPT,
-        message=f"its script has failed; sandbox and devices stay until {until:%Y-%m-%d %H:%M:%S} UTC, or until it is "
-        "released or cancelled",
-        data={"seconds": seconds},
-        columns={"kept_until": until},
-    )
+def _failure(exits: Sequence[RankExit]) -> str:
+    """By the rank that failed first; on the other nodes of a gang none has."""
+    gone = next((each for each in exits if each.exit_code != 0), None)
+    if gone is None:
+        return "its script has failed"
+    return f"rank {gone.rank} ended with {gone.signal or f'exit code {gone.exit_code}'}"

@@ -9,6 +9,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainyard.protocol.interactive import SOCKET
+
 END_SECONDS = 3.0
 START_SECONDS = 20.0
 # Nothing of the supervisor's: a relay needs none of its settings.
@@ -37,13 +39,20 @@ class RelayProcess:
     def start(self, place: RelayPlace) -> None:
         """Raises OSError."""
         # Without site-packages, of which it needs none: it starts sooner, and people may be waiting for it.
-        command = [sys.executable, "-S", "-m", "workers.relay", "--die-with", str(os.getpid())]
+        command = [sys.executable, "-S", "-m", "workers.relay", str(os.getpid())]
         self._process = process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=_ENVIRONMENT
         )
         assert process.stdin is not None  # noqa: S101 – for the type checker: it is a pipe
         with process.stdin:
-            configuration = {"address": place.address, "socket": str(place.socket), "token": place.token}
+            of_sessions = place.socket.name == SOCKET
+            configuration = {
+                "address": place.address,
+                "socket": str(place.socket),
+                "token": place.token,
+                "what": "session server" if of_sessions else "engine",
+                "hands_over": of_sessions,
+            }
             process.stdin.write(json.dumps(configuration).encode())
 
     def port(self) -> int:

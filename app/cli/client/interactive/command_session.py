@@ -6,8 +6,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from app.cli.client.interactive.session_socket import Opened, SessionError, SessionSocket, connected
+from app.cli.client.interactive.session_socket import Opened, SessionClosed, SessionError, SessionSocket, connected
 from trainyard.protocol.interactive import CLOSE, RESIZE, STATUS, STDERR, STDIN, STDOUT
+from trainyard.protocol.session_answers import BadAnswer, read_status
 
 NO_EXIT_CODE = 255  # as ssh does when it is not the command that failed
 
@@ -56,12 +57,20 @@ async def run_command(opened: Opened, ends: Ends) -> Outcome:
     async with connected(opened) as socket:
         try:
             async with asyncio.TaskGroup() as group:
-                feeding = group.create_task(ends.feed(Input(socket.send)))
+                feeding = group.create_task(_fed(ends, Input(socket.send)))
                 outcome = await _received(socket, ends)
                 feeding.cancel()
                 return outcome
         except BaseExceptionGroup as found:
             raise _first(found) from None
+
+
+async def _fed(ends: Ends, to: Input) -> None:
+    """A command that ends quickly takes no input any more: what became of it is still to be received."""
+    try:
+        await ends.feed(to)
+    except* SessionClosed:  # also of a group, in which a terminal's input and its size are sent
+        pass
 
 
 async def _received(socket: SessionSocket, ends: Ends) -> Outcome:
@@ -78,13 +87,10 @@ async def _received(socket: SessionSocket, ends: Ends) -> Outcome:
 
 def _outcome(payload: bytes) -> Outcome:
     try:
-        said = json.loads(payload)
-        code = said.get("exit_code")
-        return Outcome(
-            None if code is None else int(code), str(said.get("signal") or ""), str(said.get("message") or "")
-        )
-    except (ValueError, TypeError, AttributeError) as error:
+        status = read_status(payload)
+    except BadAnswer as error:
         raise SessionError("the gateway sent a status that this version does not understand") from error
+    return Outcome(status.exit_code, status.signal or "", status.message)
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -25,12 +25,24 @@ from app.cli.output import printable
 from app.domain.interactive import EXEC, SHELL
 
 INTERRUPTED = 130
+RECORDED = "What this session shows is recorded."
+_SEPARATOR = "Put -- before the command: trainyard exec JOB -- ls -l"
 rank_option = click.option(
     "--rank", type=click.IntRange(0), default=0, show_default=True, help="The rank beside which it runs."
 )
 
 
-@click.command("exec")
+class _CommandOfJob(click.Command):
+    """Says where the options of the other command go."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except (click.NoSuchOption, click.MissingParameter) as error:
+            raise click.UsageError(f"{error.format_message()} {_SEPARATOR}", ctx) from error
+
+
+@click.command("exec", cls=_CommandOfJob)
 @job_argument
 @rank_option
 @click.option("-i", "--stdin", "reads", is_flag=True, help="Hand the input of this command on.")
@@ -89,7 +101,10 @@ def _open(handle: str, kind: str, *, rank: int, command: list[str], has_terminal
         if has_terminal:
             rows, columns = size()
             request |= {"rows": rows, "columns": columns, "term": name_of_terminal()}
-        return open_session(client, job_id, kind=kind, rank=rank, **request)
+        opened = open_session(client, job_id, kind=kind, rank=rank, **request)
+    if opened.recorded:
+        click.echo(RECORDED, err=True)
+    return opened
 
 
 def _run(opened: Opened, ends: Ends) -> Outcome:

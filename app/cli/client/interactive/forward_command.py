@@ -16,6 +16,7 @@ from app.cli.connection import server
 from app.cli.handles import job_argument, job_id_of
 from app.cli.output import printable
 from app.domain.interactive import PORT_FORWARD
+from app.domain.lifecycle.states import RUNNING
 from trainyard.client import Client, ClientError, Conflict, NotFound
 
 HOST = "127.0.0.1"
@@ -62,6 +63,7 @@ def port_forward(*, handle: str, forwards: tuple[Forward, ...], rank: int) -> No
     """
     with server() as client:
         job_id = job_id_of(client, handle)
+        _refuse_early(client, job_id)
         forwarding = _Forwarding(client, job_id, rank)
         targets = [
             (each.local, number) for each, number in zip(forwards, _numbers(client, job_id, forwards), strict=True)
@@ -72,6 +74,13 @@ def port_forward(*, handle: str, forwards: tuple[Forward, ...], rank: int) -> No
             click.echo(err=True)
         if forwarding.ended is not None:
             raise forwarding.ended
+
+
+def _refuse_early(client: Client, job_id: str) -> None:
+    """What would fail with the first connection. Raises ClickException, and ClientError for who may not forward."""
+    next(client.sessions(job_id), None)
+    if (job := client.get(job_id)).status not in RUNNING:
+        raise click.ClickException(f"{job_id} is {job.status} and does not run; ports are forwarded while it does")
 
 
 def _numbers(client: Client, job_id: str, forwards: Iterable[Forward]) -> list[int]:

@@ -14,18 +14,30 @@ async def carry(opened: Opened, reader: asyncio.StreamReader, writer: asyncio.St
     """
     async with connected(opened) as socket:
         sending = asyncio.create_task(_send(reader, socket))
+        receiving = asyncio.create_task(_receive(socket, writer))
         try:
-            while (message := await socket.receive()) is not None:
-                writer.write(message)
-                await writer.drain()
-        except ConnectionError:  # the program here is gone
-            return
+            await asyncio.wait({sending, receiving}, return_when=asyncio.FIRST_COMPLETED)
+            if not _is_broken(sending):
+                await asyncio.wait({receiving})
+            if _is_broken(sending) or _is_broken(receiving):  # the program here is gone
+                return
+            receiving.result()
         finally:
             sending.cancel()
-            with suppress(asyncio.CancelledError, SessionError, ConnectionError):
-                await sending
+            receiving.cancel()
+            await asyncio.gather(sending, receiving, return_exceptions=True)
         if socket.has_failed:
             raise SessionError(socket.reason)
+
+
+def _is_broken(task: "asyncio.Task[None]") -> bool:
+    return task.done() and not task.cancelled() and isinstance(task.exception(), ConnectionError)
+
+
+async def _receive(socket: SessionSocket, writer: asyncio.StreamWriter) -> None:
+    while (message := await socket.receive()) is not None:
+        writer.write(message)
+        await writer.drain()
 
 
 async def _send(reader: asyncio.StreamReader, socket: SessionSocket) -> None:

@@ -15,12 +15,17 @@ from app.cli.handles import JobHandle, id_to_stop, job_id_of
 from app.cli.output import json_option, print_json, printable
 from app.domain.spec.interactive import NOTEBOOK_PORT
 from config.settings import client_tokens
-from trainyard.client import Client, Job
+from trainyard.client import ApiError, Client, Job
 
 POLL_SECONDS = 0.5
 CANNOT_START = "NOTEBOOK"  # reason of an event: the job has no JupyterLab
 TRAINING = "TRAINING"
 JUPYTERLAB = "jupyterlab>=4,<5"
+PACKAGES_FIELD = "training_config.packages"  # which messages about packages begin with
+_WITHOUT_INDEX = (
+    "`trainyard notebook --image REFERENCE` needs no packages, such as quay.io/jupyter/scipy-notebook:latest; "
+    "`--file` takes a document with another packages.index_url"
+)
 # The script of a notebook's job: the server of the notebook runs beside it, and a signal ends both.
 _WAITS = ["python3", "-c", "import signal; signal.pause()"]
 _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
@@ -58,7 +63,7 @@ def notebook(*, handle: str | None, project: str, prints: bool, stops: bool, as_
         except KeyboardInterrupt:
             click.echo(f"\n{job_id} continues to run. Stop it: trainyard notebook {job_id} --stop", err=True)
             raise click.exceptions.Exit(1) from None
-        url = address_of_port(client, job_id, NOTEBOOK_PORT)
+        url = _opened(client, job_id)
     if as_json:
         print_json({"job_id": job_id, "url": url})
         return
@@ -111,10 +116,13 @@ def _requirements(file: Path | None) -> list[str]:
 def _wait_until_ready(client: Client, job_id: str) -> None:
     """Says on the standard error what it waits for, whenever that changes. Raises ClickException."""
     said = ""
+    _address(client, job_id)  # what will not open later need not be waited for
     while True:
         job = client.get(job_id)
         if job.is_terminal:
-            raise click.ClickException(f"{job_id} is {job.status}: {job.error_message or 'it has ended'}")
+            raise click.ClickException(
+                f"{job_id} is {job.status}: {job.error_message or 'it has ended'}{_way_out(job.error_message or '')}"
+            )
         waits_for = _waits_for(job)
         if job.status == TRAINING:
             _refuse_missing(client, job_id)
@@ -126,6 +134,15 @@ def _wait_until_ready(client: Client, job_id: str) -> None:
         time.sleep(POLL_SECONDS)
 
 
+def _opened(client: Client, job_id: str) -> str:
+    """Its address, with a token."""
+    try:
+        return address_of_port(client, job_id, NOTEBOOK_PORT)
+    except ApiError:
+        click.echo(f"{job_id} runs on. Stop it with: trainyard notebook {job_id} --stop", err=True)
+        raise
+
+
 def _address(client: Client, job_id: str) -> str:
     """Of the notebook, without a token."""
     port = next((each for each in client.ports(job_id) if each["name"] == NOTEBOOK_PORT), None)
@@ -133,7 +150,9 @@ def _address(client: Client, job_id: str) -> str:
         raise click.ClickException(
             f"{job_id} has no notebook; submit one with `trainyard notebook`, or with interactive_config.notebook"
         )
-    return port["url"] or address_of_port(client, job_id, NOTEBOOK_PORT)  # which says why there is none
+    if port["url"] is None or not port["may_open"]:
+        _opened(client, job_id)  # which says why not
+    return str(port["url"])
 
 
 def _refuse_missing(client: Client, job_id: str) -> None:
@@ -152,5 +171,12 @@ def _not_yet(url: str) -> str:
 
 
 def _waits_for(job: Job) -> str:
+    """Of a job that is tried again, also why it failed."""
     reason = job.data.get("pending_reason") or ""
-    return f"{job.job_id} is {job.status}{f': {reason}' if reason else ''}"
+    failed = job.error_message or ""
+    said = "; ".join(filter(None, (reason, failed)))
+    return f"{job.job_id} is {job.status}{f': {said}' if said else ''}{_way_out(failed)}"
+
+
+def _way_out(failed: str) -> str:
+    return f"\n{_WITHOUT_INDEX}" if failed.startswith(PACKAGES_FIELD) else ""

@@ -24,6 +24,10 @@ class SessionError(Exception):
     """The session could not be opened, or ended without the end of what ran in it."""
 
 
+class SessionClosed(SessionError):
+    """The other side has closed. What it said before, such as how the command ended, can still be received."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Opened:
     """A session that the API has made. The ticket is valid for a minute, and once."""
@@ -31,6 +35,7 @@ class Opened:
     session_id: str
     url: str
     ticket: str
+    recorded: bool = False
 
 
 Opener = Callable[..., Opened]
@@ -40,7 +45,10 @@ Opener = Callable[..., Opened]
 def open_session(client: Client, job_id: str, *, kind: str, **request: Any) -> Opened:
     """Asks the API for a session. Raises ClientError."""
     made = client.create_session(job_id, kind=kind, **request)
-    return Opened(session_id=made["session"]["session_id"], url=made["url"], ticket=made["ticket"])
+    session = made["session"]
+    return Opened(
+        session_id=session["session_id"], url=made["url"], ticket=made["ticket"], recorded=session["recorded"]
+    )
 
 
 class SessionSocket:
@@ -50,11 +58,11 @@ class SessionSocket:
         self._connection = connection
 
     async def send(self, message: bytes) -> None:
-        """Raises SessionError once the session has ended."""
+        """Raises SessionClosed once the session has ended."""
         try:
             await self._connection.write_message(message, binary=True)
         except (WebSocketClosedError, StreamClosedError) as error:
-            raise SessionError(self.reason) from error
+            raise SessionClosed(self.reason) from error
 
     async def receive(self) -> bytes | None:
         """None once the other side has closed."""

@@ -7,11 +7,12 @@ from functools import cache
 from importlib.resources import files
 
 _SERVER = "sftp_server.py"
-# sh finds a Python: images call it python3, and package environments come first in PATH.
+# sh finds a Python: images call it python3, and package environments come first in PATH. Lists of sessions show the
+# beginning, so it says what this is.
 _START = (
-    'for each in python3 python /usr/bin/python3; do command -v "$each" >/dev/null 2>&1 && exec "$each" -I -S -c '
-    "\"import sys;exec(compile(sys.stdin.buffer.read(int(sys.argv[1])),'sftp','exec'))\" \"$1\"; done; "
-    "echo 'copying files needs Python in the job, and this one has none' >&2; exit 127"
+    ': files by sftp or scp; for each in python3 python /usr/bin/python3; do command -v "$each" >/dev/null 2>&1 && '
+    'exec "$each" -I -S -c "import sys;exec(compile(sys.stdin.buffer.read(int(sys.argv[1])),\'sftp\',\'exec\'))" "$1"; '
+    "done; echo 'copying files needs Python in the job, and this one has none' >&2; exit 127"
 )
 
 

@@ -13,13 +13,15 @@ from functools import partial
 from typing import Any
 
 import asyncssh
+import click
 
 from app.cli.client.interactive import sftp_program
 from app.cli.client.interactive.command_session import Input, run_command
+from app.cli.client.interactive.exec_commands import RECORDED
 from app.cli.client.interactive.forwarded_ports import carry
 from app.cli.client.interactive.session_socket import CHUNK_BYTES, Opened, SessionError, open_session
 from app.cli.client.interactive.terminal import DEFAULT_SIZE, DEFAULT_TERM, MOST_CELLS
-from app.domain.interactive import EXEC, PORT_FORWARD, SHELL
+from app.domain.interactive import EXEC, OF_SSH, PORT_FORWARD, SHELL
 from config.settings import user_cache_directory
 from trainyard.client import Client, ClientError
 
@@ -27,8 +29,6 @@ Open = Callable[..., Awaitable[Opened]]
 LOOPBACK = ("localhost", "127.0.0.1", "::1", "ip6-localhost")
 NO_EXIT_CODE = 255
 _KEY_TYPE = "ssh-ed25519"
-# The user's shell, as sshd does; sh where the sandbox has no variable for it.
-_BY_SHELL = ("/bin/sh", "-c", 'exec "${SHELL:-/bin/sh}" -c "$1"', "sh")
 
 
 async def serve_ssh(connection: socket.socket, client: Client, job_id: str, rank: int) -> None:
@@ -37,7 +37,15 @@ async def serve_ssh(connection: socket.socket, client: Client, job_id: str, rank
     async def opens(**request: Any) -> Opened:
         return await asyncio.to_thread(open_session, client, job_id, rank=rank, **request)
 
-    served = await asyncssh.run_server(
+    try:
+        served = await _served(connection, opens)
+    except (OSError, asyncssh.Error) as error:
+        raise click.ClickException(f"its client has not spoken SSH to its end: {error}") from error
+    await served.wait_closed()
+
+
+async def _served(connection: socket.socket, opens: Open) -> asyncssh.SSHServerConnection:
+    return await asyncssh.run_server(
         connection,
         server_factory=lambda: _Server(opens),
         server_host_keys=[host_key()],
@@ -48,7 +56,6 @@ async def serve_ssh(connection: socket.socket, client: Client, job_id: str, rank
         server_version="Trainyard",
         keepalive_interval=0,
     )
-    await served.wait_closed()
 
 
 def host_key() -> asyncssh.SSHKey:
@@ -123,7 +130,10 @@ async def _carried(opens: Open, port: int, reader: Any, writer: Any) -> None:  #
 async def _serve_process(opens: Open, process: asyncssh.SSHServerProcess[bytes]) -> None:
     """One command, shell or subsystem of the client."""
     try:
-        outcome = await run_command(await opens(**_request(process)), _Ends(process))
+        opened = await opens(**_request(process))
+        if opened.recorded and process.subsystem is None:
+            process.stderr.write(f"{RECORDED}\r\n".encode())
+        outcome = await run_command(opened, _Ends(process))
     except (ClientError, SessionError) as error:
         process.stderr.write(f"trainyard: {error}\r\n".encode())
         process.exit(NO_EXIT_CODE)
@@ -144,7 +154,7 @@ def _request(process: asyncssh.SSHServerProcess[bytes]) -> dict[str, Any]:
         terminal = {"rows": rows, "columns": columns, "term": process.term_type or DEFAULT_TERM}
     if process.command is None and has_terminal:
         return {"kind": SHELL, **terminal}
-    command = [*_BY_SHELL, process.command] if process.command is not None else ["/bin/sh"]
+    command = [*OF_SSH, process.command] if process.command is not None else ["/bin/sh"]
     return {"kind": EXEC, "command": command, "tty": has_terminal, **terminal}
 
 

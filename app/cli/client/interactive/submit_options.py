@@ -8,8 +8,8 @@ import click
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _PORT = re.compile(r"(?P<name>[a-z0-9]+(-[a-z0-9]+)*)=(?P<port>[0-9]{1,5})(/(?P<protocol>http|tcp))?", re.ASCII)
-_KEEP = re.compile(r"keep:(?P<amount>[0-9]{1,6})(?P<unit>[smh])", re.ASCII)
-_SECONDS = {"s": 1, "m": 60, "h": 3600}
+_KEEP = re.compile(r"keep:(?P<amount>[0-9]{1,6})(?P<unit>[smhd])", re.ASCII)
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def _ports(_context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> list[dict[str, Any]]:
@@ -30,7 +30,7 @@ def _keep_seconds(_context: click.Context, _parameter: click.Parameter, value: s
         return 0
     parts = _KEEP.fullmatch(value)
     if parts is None:
-        raise click.BadParameter(f"{value!r:.100} is not known; write keep:30m (s, m or h), or end")
+        raise click.BadParameter(f"{value!r:.100} is not known; write keep:30m (s, m, h or d), or end")
     return int(parts["amount"]) * _SECONDS[parts["unit"]]
 
 

@@ -14,7 +14,7 @@ from app.cli.client.jobs.history import HEADS, row_of
 from app.cli.client.jobs.verbs import cancel, checkpoint, pause, preempt, resume, retry
 from app.cli.connection import ServerGroup, server
 from app.cli.handles import job_argument, job_id_of
-from app.cli.output import age, json_option, print_fields, print_json, print_table, short_id
+from app.cli.output import age, json_option, moment, print_fields, print_json, print_table, short_id
 from app.cli.text_options import pair
 from trainyard.client import Job
 
@@ -70,6 +70,8 @@ def show(*, handle: str, as_json: bool) -> None:
         return
     configs = {name for name in job.data if name.endswith("_config")}
     fields = {name: value for name, value in job.data.items() if name not in configs}
+    if until := fields.get("kept_until"):
+        fields["status"] = f"{job.status} (its script has failed; kept until {moment(until)})"
     if estimate := fields.get("memory_estimate"):
         fields["memory_estimate"] = estimate["message"]
     print_fields(fields)
@@ -89,7 +91,7 @@ def _row(job: Job, *, full: bool) -> tuple[Any, ...]:
         job.job_id if full else short_id(job.job_id),
         job.name,
         job.project,
-        job.status,
+        f"{job.status}{' (kept)' if job.data.get('kept_until') else ''}",
         f"{job.progress:.0%}",
         placed["queue"],
         placed["priority"],

@@ -7,7 +7,8 @@ import click
 from app.cli.client.interactive.ports import address_of_port
 from app.cli.connection import address, server
 from app.cli.handles import JobHandle, job_id_of
-from trainyard.client import Client
+from app.domain.lifecycle.states import RUNNING
+from trainyard.client import Client, Job
 
 
 @click.command("open")
@@ -25,12 +26,20 @@ def open_page(*, handle: str | None, with_boards: bool, port: str, prints: bool)
         job_id = job_id_of(client, handle) if handle is not None else ""
         if port:
             url = address_of_port(client, job_id, port)
+            _warn_if_it_waits(client.get(job_id))
         else:
             url = _board(client, job_id) if with_boards else f"{address()[0].rstrip('/')}/ui/{_page(job_id)}"
     if prints:
         click.echo(url)
     elif not webbrowser.open(url):
-        raise click.ClickException(f"there is no browser here; open {url}")
+        click.echo(url)
+        click.echo("There is no browser here; open the address yourself.", err=True)
+
+
+def _warn_if_it_waits(job: Job) -> None:
+    if job.status not in RUNNING:
+        leads = "its ports are gone" if job.is_terminal else "the address answers once it does"
+        click.echo(f"{job.job_id} is {job.status} and does not run; {leads}", err=True)
 
 
 def _page(job_id: str) -> str:

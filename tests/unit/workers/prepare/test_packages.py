@@ -83,6 +83,7 @@ def test_node_torch_is_taken_over_unless_the_job_names_its_own():
         ("Failed to download `a==1`\n  Hash mismatch for `a==1`", "PACKAGES_FAILED", "a==1 can't be installed"),
         ("Failed to build `a==1`\n  boom: connection refused", "PACKAGES_FAILED", "a==1 can't be installed"),
         ("error: Failed to fetch: `https://h/simple/a/`\n dns error", "NETWORK_ERROR", "h.example can't be reached"),
+        ("error: Failed to fetch: `https://h/simple/a/`\n dns error", "NETWORK_ERROR", "TRAINYARD_PACKAGES_INDEX_URL"),
         ("Failed to download `a`\n HTTP status client error (404 Not Found) for url (u)", "PACKAGES_FAILED", "404"),
         ("HTTP status client error (429 Too Many Requests)", "NETWORK_ERROR", "h.example can't be reached"),
         ("HTTP status server error (503 Service Unavailable)", "NETWORK_ERROR", "h.example can't be reached"),

@@ -69,8 +69,11 @@ class Client:
     def _line(self):
         line = b""
         while not line.endswith(b"\n"):
-            byte = self.connection.recv(1)
+            byte, passed, _, _ = socket.recv_fds(self.connection, 1, 1)
             assert byte, line
+            if passed:
+                self.handed_over = socket.socket(fileno=passed[0])
+                self.handed_over.settimeout(15)
             line += byte
         return json.loads(line)
 
@@ -195,7 +198,7 @@ def test_signal_that_ended_a_command_is_named(run):
         ({"type": "exec", "command": ["a\0b"]}, "command: a list of words"),
         ({"type": "exec", "command": "ls"}, "command: a list of words"),
         ({"type": "exec", "command": ["\ud800"]}, "command: a list of words"),
-        ({"type": "exec", "rank": 3}, "rank: 0 to 0 are here, not 3"),
+        ({"type": "exec", "rank": 3}, "rank: 3 is not on this node, which has 0"),
         ({"type": "exec", "tty": True, "rows": 0}, "rows and columns: numbers from 1 to 4096"),
         ({"type": "exec", "tty": True, "term": "a b"}, "term: the name of a terminal, such as xterm-256color"),
         ({"type": "connect", "port": "80"}, "port: a number from 1 to 65535, or 0 for the notebook"),
@@ -219,11 +222,25 @@ def test_port_of_the_job_is_connected_with_its_ends(run):
 
     with asked(run, type="connect", port=port) as client:
         assert client.answer == {"type": "started"}
-        client.connection.sendall(b"hello")
-        assert client.connection.recv(100) == b"HELLO"
-        client.connection.shutdown(socket.SHUT_WR)
-        assert client.connection.recv(100) == b"bye"
-        assert client.connection.recv(100) == b""
+        with client.handed_over as connection:
+            connection.sendall(b"hello")
+            assert connection.recv(100) == b"HELLO"
+            connection.shutdown(socket.SHUT_WR)
+            assert connection.recv(100) == b"bye"
+            assert connection.recv(100) == b""
+
+
+def test_what_is_sent_to_a_port_before_the_answer_is_refused(run):
+    run = run()
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(15)
+        with short_address(run.plan.spec.run_dir / SOCKET) as address:
+            connection.connect(address)
+        connection.sendall(b'{"type": "connect", "port": 80}\nGET /')
+
+        message = Client(connection).answer["message"]
+
+    assert message == "who asks for a port sends nothing to it before the answer"
 
 
 def test_everything_a_session_started_ends_with_its_connection(run):

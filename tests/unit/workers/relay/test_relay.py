@@ -2,6 +2,7 @@
 
 import errno
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 
 from app.host import processes
 from tests.systems.system import wait_for
+from trainyard.protocol.interactive import SOCKET
 from workers.relay import relay
 from workers.relay.__main__ import listening
 from workers.supervisor.serving.relay_process import RelayPlace, RelayProcess
@@ -114,7 +116,7 @@ def test_others_are_refused(tmp_path: Path, port: int, greeting: bytes, why: byt
     with engine_at(tmp_path / "engine.sock"):
         try:
             answer = said(port, greeting)
-        except ConnectionError:  # what was sent after the refusal
+        except OSError:  # what was sent after the refusal
             answer = why
     assert answer == why
 
@@ -248,3 +250,90 @@ def test_only_an_address_that_the_machine_does_not_have_means_all_of_its_family(
     with pytest.raises(OSError, match=r".") as refused:
         listening("no address")
     assert refused.value.errno != errno.EADDRNOTAVAIL
+
+
+@contextmanager
+def relay_of_sessions(folder: Path) -> Iterator[int]:
+    process = RelayProcess()
+    process.start(RelayPlace(address="127.0.0.1", socket=folder / SOCKET, token=TOKEN))
+    try:
+        yield process.port()
+    finally:
+        process.close()
+
+
+def test_connection_that_the_session_server_hands_over_takes_its_place(tmp_path: Path) -> None:
+    sent = os.urandom(5 << 20)
+
+    def hands_over(connection: socket.socket) -> None:
+        assert connection.recv(100) == b"please\n"
+        with socket.create_connection(job.getsockname()) as to:
+            socket.send_fds(connection, [b"started\n"], [to.fileno()])
+
+    def serve() -> None:
+        with job.accept()[0] as connection:
+            answers_reversed(connection)
+
+    with socket.create_server(("127.0.0.1", 0)) as job, relay_of_sessions(tmp_path) as port:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with (
+            engine_at(tmp_path / SOCKET, hands_over),
+            socket.create_connection(("127.0.0.1", port), timeout=10) as client,
+        ):
+            client.sendall(f"TRAINYARD/1 {TOKEN}\nplease\n".encode())
+            lines = client.makefile("rb")
+            assert [lines.readline(), lines.readline()] == [b"OK\n", b"started\n"]
+            client.sendall(sent)
+            client.shutdown(socket.SHUT_WR)
+            assert lines.read() == sent[::-1]
+            lines.close()
+        thread.join(10)
+
+
+@pytest.mark.parametrize("what", ["file", "unix", "datagrams"])
+def test_nothing_but_a_connection_can_be_handed_over(tmp_path: Path, what: str) -> None:
+    kinds = {"unix": (socket.AF_UNIX, socket.SOCK_STREAM), "datagrams": (socket.AF_INET, socket.SOCK_DGRAM)}
+
+    def hands_over(connection: socket.socket) -> None:
+        with (tmp_path / "file").open("wb") if what == "file" else socket.socket(*kinds[what]) as handed:
+            socket.send_fds(connection, [b"started\n"], [handed.fileno()])
+            connection.recv(1)
+
+    with relay_of_sessions(tmp_path) as port, engine_at(tmp_path / SOCKET, hands_over):
+        assert said(port, f"TRAINYARD/1 {TOKEN}\n".encode()) == b"OK\n"
+
+
+def test_relay_of_an_engine_takes_nothing_that_is_handed_over(tmp_path: Path, port: int) -> None:
+    def hands_over(connection: socket.socket) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            socket.send_fds(connection, [b"hello"], [other.fileno()])
+        answers_reversed(connection)
+
+    with engine_at(tmp_path / "engine.sock", hands_over):
+        assert said(port, f"TRAINYARD/1 {TOKEN}\n".encode(), b"ab") == b"OK\nhelloba"
+
+
+def test_client_that_does_not_read_holds_up_the_engine_and_no_other(tmp_path: Path, port: int) -> None:
+    sent: list[int] = []
+
+    def streams(connection: socket.socket) -> None:
+        if connection.recv(1) == b"q":
+            connection.sendall(b"quick")
+            return
+        connection.setblocking(False)
+        with suppress(OSError):
+            while True:
+                select.select([], [connection], [], 2)
+                sent.append(connection.send(b"x" * 65536))
+
+    greeting = f"TRAINYARD/1 {TOKEN}\n".encode()
+    with engine_at(tmp_path / "engine.sock", streams):
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as silent:
+            silent.sendall(greeting + b"s")
+            assert said(port, greeting, b"q") == b"OK\nquick"
+            time.sleep(1)
+            stalled = sum(sent)
+            time.sleep(0.5)
+            assert sum(sent) == stalled < 32 << 20
+        assert said(port, greeting, b"q") == b"OK\nquick"

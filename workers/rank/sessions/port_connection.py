@@ -1,17 +1,14 @@
-"""A connection to a port of the job, spliced with the one that asked for it. Standard library only."""
+"""Connects to a port of the job, for whom the connection is then handed to. Standard library only."""
 
-import contextlib
 import errno
 import os
 import socket
 from collections.abc import Callable
 
 from workers.rank.sessions.loop import Loop, Watched
-from workers.rank.sessions.streams import Broken, Outgoing, read
 
 ADDRESSES = ("127.0.0.1", "::1")
 CONNECT_SECONDS = 5.0
-SILENT_SECONDS = 120.0  # of one side, after the other has ended
 
 
 class Unreachable(Exception):
@@ -20,87 +17,6 @@ class Unreachable(Exception):
     def __init__(self, message: str, *, final: bool = False) -> None:
         super().__init__(message)
         self.final = final
-
-
-class PortSession:
-    """``client`` and ``job`` do not block. Each piece is passed on before the next is read."""
-
-    def __init__(self, loop: Loop, client: socket.socket, job: socket.socket, on_end: Callable[[], None]) -> None:
-        self._loop, self._sockets, self._on_end = loop, (client, job), on_end
-        self._waiting = Outgoing(), Outgoing()  # for the client, for the job
-        self._ended = [False, False]  # it sends no more
-        self._passed = [False, False]  # and the other one knows
-        self._closed = False
-        self._moves = 0
-        self._ends = tuple(self._watch(side) for side in (0, 1))
-        self._update()
-
-    def feed(self, data: bytes) -> None:
-        """What the client has sent with its request."""
-        self._waiting[1].add(data)
-        self._update()
-
-    def close(self) -> None:
-        if self._closed:
-            return
-        self._closed = True
-        for watched, connection in zip(self._ends, self._sockets, strict=True):
-            watched.forget()
-            connection.close()
-        self._on_end()
-
-    def _watch(self, side: int) -> Watched:
-        watched = self._loop.watch(self._sockets[side].fileno())
-        watched.on_readable = lambda: self._read(side)
-        watched.on_writable = lambda: self._write(side)
-        return watched
-
-    def _read(self, side: int) -> None:
-        data = read(self._sockets[side].fileno())
-        if data is None:
-            return
-        self._moves += 1
-        if data:
-            self._waiting[1 - side].add(data)
-        else:
-            self._ended[side] = True
-            self._loop.call_after(SILENT_SECONDS, lambda: self._check_silence(self._moves))
-        self._update()
-
-    def _write(self, side: int) -> None:
-        self._moves += 1
-        try:
-            self._waiting[side].write(self._sockets[side].fileno())
-        except Broken:
-            self.close()
-            return
-        self._update()
-
-    def _check_silence(self, moves: int) -> None:
-        """A client that has gone need not have said so: the relay passes on only that nothing more comes."""
-        if self._closed:
-            return
-        if moves == self._moves:
-            self.close()
-        else:
-            seen = self._moves
-            self._loop.call_after(SILENT_SECONDS, lambda: self._check_silence(seen))
-
-    def _update(self) -> None:
-        if self._closed:
-            return
-        for side in (0, 1):
-            waiting = self._waiting[1 - side]
-            if self._ended[side] and not len(waiting) and not self._passed[side]:
-                self._passed[side] = True
-                with contextlib.suppress(OSError):
-                    self._sockets[1 - side].shutdown(socket.SHUT_WR)
-        if all(self._passed):
-            self.close()
-            return
-        for side, watched in enumerate(self._ends):
-            reads = not self._ended[side] and not self._waiting[1 - side].is_full
-            watched.want(reads=reads, writes=len(self._waiting[side]) > 0)
 
 
 class Connecting:
@@ -122,7 +38,13 @@ class Connecting:
         self._number = 0
         self._try_next()
 
+    @property
+    def is_done(self) -> bool:
+        """Whether it has come to its end, by then or by now."""
+        return self._socket is None
+
     def cancel(self) -> None:
+        """The client has hung up: no answer is sent any more."""
         self._drop()
         self._addresses.clear()
         self._number = -1

@@ -1,0 +1,25 @@
+"""Options of this process that the kernel keeps. Imports little: processes that people wait for start with it."""
+
+import ctypes
+import os
+import signal
+
+PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent(parent_pid: int) -> None:
+    """Let the kernel SIGKILL this process when the thread that forked it ends.
+
+    ``parent_pid``, read by the parent before the fork, closes the race with a parent that is already dead.
+    """
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent_pid:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def prctl(option: int, value: int, address: int = 0) -> None:
+    """Set one option of this process; raises OSError."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, ctypes.c_ulong(value), ctypes.c_ulong(address), 0, 0) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"prctl {option}: {os.strerror(number)}")

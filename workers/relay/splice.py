@@ -1,0 +1,189 @@
+"""Moves bytes between two connections without a copy in this process. Standard library only: it has to start soon."""
+
+import contextlib
+import fcntl
+import os
+import socket
+from collections.abc import Callable
+
+from workers.rank.sessions.loop import Loop
+
+PIPE_BYTES = 1 << 20
+ROUNDS = 4  # for one connection, until others are served
+SILENT_SECONDS = 120.0  # of one side, after the other has ended
+
+
+class Pipes:
+    """splice(2) needs a pipe between two sockets. One is taken for as long as there is something in it."""
+
+    def __init__(self) -> None:
+        self._spare = [_pipe()]  # for what goes through at once
+
+    def take(self) -> tuple[int, int]:
+        """Its ends for reading and for writing. Raises OSError."""
+        return self._spare.pop() if self._spare else _pipe()
+
+    def give_back(self, pipe: tuple[int, int], *, is_empty: bool) -> None:
+        if is_empty and not self._spare:
+            self._spare.append(pipe)
+            return
+        for fd in pipe:
+            os.close(fd)
+
+
+def _pipe() -> tuple[int, int]:
+    pipe = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    with contextlib.suppress(OSError):  # a user may only have so much in pipes: a small one does, too
+        fcntl.fcntl(pipe[1], fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    return pipe
+
+
+class Direction:
+    """What ``source`` sends, on its way to ``target``."""
+
+    def __init__(self, pipes: Pipes, source: socket.socket, target: socket.socket) -> None:
+        self._pipes, self._source, self._target = pipes, source, target
+        self._pipe: tuple[int, int] | None = None
+        self.held = 0  # bytes in the pipe, which the target does not take yet
+        self.moved = 0
+        self.has_ended = False  # and the target knows
+
+    def move(self) -> None:
+        """What both sides can do now. Raises OSError when one of them is broken."""
+        for _ in range(ROUNDS):
+            if (not self.held and not self._fill()) or not self._drain():
+                return
+
+    def close(self) -> None:
+        if self._pipe is not None:
+            self._pipes.give_back(self._pipe, is_empty=not self.held)
+            self._pipe = None
+
+    def _fill(self) -> bool:
+        pipe = self._pipe = self._pipes.take()
+        try:
+            self.held = os.splice(self._source.fileno(), pipe[1], PIPE_BYTES, flags=os.SPLICE_F_NONBLOCK)
+        except BlockingIOError:
+            self.close()
+            return False
+        if not self.held:
+            self.close()
+            self.has_ended = True
+            with contextlib.suppress(OSError):
+                self._target.shutdown(socket.SHUT_WR)
+        self.moved += self.held
+        return not self.has_ended
+
+    def _drain(self) -> bool:
+        assert self._pipe is not None  # noqa: S101 – for the type checker: something is in it
+        try:
+            self.held -= os.splice(self._pipe[0], self._target.fileno(), self.held, flags=os.SPLICE_F_NONBLOCK)
+        except BlockingIOError:
+            return False
+        if not self.held:
+            self.close()
+        return True
+
+
+class Splice:
+    """Both ways between a client and the job, until both have ended or one broke; one may end before the other.
+
+    ``first`` passes on the first bytes of the job, and may return another connection that takes
+    the place of the job's. ``on_end``: both connections are closed.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        pipes: Pipes,
+        client: socket.socket,
+        job: socket.socket,
+        *,
+        first: Callable[[socket.socket, socket.socket], socket.socket | None] | None = None,
+        on_end: Callable[[], None],
+    ) -> None:
+        self._loop, self._pipes, self._client, self._job = loop, pipes, client, job
+        self._first, self._on_end = first, on_end
+        self._closed = False
+        self._person, self._inside = loop.watch(client.fileno()), loop.watch(job.fileno())
+        self._person.on_readable, self._person.on_writable = self._ask, self._answer
+        self._person.on_break = self._broken  # it may be gone while the job reads nothing
+        self._begin()
+
+    def _begin(self) -> None:
+        self._asked = Direction(self._pipes, self._client, self._job)
+        self._answered = Direction(self._pipes, self._job, self._client)
+        self._inside.on_readable, self._inside.on_writable = self._answer, self._ask
+        self._update()
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        for watched, connection in ((self._person, self._client), (self._inside, self._job)):
+            watched.forget()
+            connection.close()
+        self._asked.close()
+        self._answered.close()
+        self._on_end()
+
+    def _broken(self) -> None:
+        """Unless both have said that they send no more, while the job has not read all: then nothing is wrong."""
+        if self._asked.held and not self._client.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            self._person.on_break = None
+            self._update()
+        else:
+            self.close()
+
+    def _ask(self) -> None:
+        self._move(self._asked)
+
+    def _answer(self) -> None:
+        if self._first is None:
+            self._move(self._answered)
+            return
+        first, self._first = self._first, None
+        try:
+            other = first(self._client, self._job)
+        except BlockingIOError:
+            self._first = first
+        except OSError:
+            self.close()
+        else:
+            if other is not None:
+                self._go_on_with(other)
+
+    def _go_on_with(self, other: socket.socket) -> None:
+        self._inside.forget()
+        self._job.close()
+        self._asked.close()
+        self._job, self._inside = other, self._loop.watch(other.fileno())
+        self._begin()
+        self._watch_silence(-1)
+
+    def _move(self, direction: Direction) -> None:
+        try:
+            direction.move()
+        except OSError:
+            self.close()
+            return
+        self._update()
+
+    def _update(self) -> None:
+        asked, answered = self._asked, self._answered
+        if asked.has_ended and answered.has_ended:
+            self.close()
+            return
+        self._person.want(reads=not asked.has_ended and not asked.held, writes=answered.held > 0)
+        self._inside.want(reads=not answered.has_ended and not answered.held, writes=asked.held > 0)
+
+    def _watch_silence(self, seen: int) -> None:
+        """A client that has gone need not have said so: what it may have said is only that nothing more comes."""
+        if self._closed:
+            return
+        has_ended = self._asked.has_ended or self._answered.has_ended
+        moved = self._asked.moved + self._answered.moved
+        if has_ended and moved == seen:
+            self.close()
+        else:
+            self._loop.call_after(SILENT_SECONDS, lambda: self._watch_silence(moved if has_ended else -1))
