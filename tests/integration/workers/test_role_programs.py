@@ -121,7 +121,7 @@ import time
 kept = bytearray(b"x" * (64 << 20))
 while time.process_time() < 2:
     pass
-time.sleep(3)
+time.sleep(6)  # longer than between two samples
 """
 
     job_id = ended(world, role("busy", works), role("idle", "import time; time.sleep(120)", sidecar=True))

@@ -220,7 +220,7 @@ class RankGroup:
             log.error("a process of the attempt can't be killed")
             self.left_behind = time.monotonic() - began >= patience()
         if self.access is not None:
-            self.access.close(hurries=patience() == 0)
+            self.access.close(hurries=self.left_behind)
 
     def end(self, patience: Callable[[], float]) -> None:
         """Kill remaining processes, as ``kill`` does, then handle the messages that they left."""
