@@ -126,7 +126,7 @@ def test_a_killed_supervisor_ends_it(system: System, commands: Commands, job_id:
 
     reason = audited_end(system, job_id)
     assert reason in said.replace("\r\n", " ")
-    assert "the supervisor of attempt" in reason
+    assert reason.startswith("attempt 1 of its job has ended")
 
 
 def test_a_killed_session_server_ends_it_and_the_next_one_begins(
