@@ -43,7 +43,7 @@ def read_answer(line: bytes | str) -> Refusal | None:
         return None
     if answer.get("type") != "refused":
         raise BadAnswer("neither started nor refused")
-    message = clean_text(answer.get("message"), MOST_TEXT) or "the job's sandbox refuses"
+    message = _text(answer.get("message"), MOST_TEXT) or "the job's sandbox refuses"
     return Refusal(message, _exit_code(answer.get("exit_code")), final=answer.get("final") is True)
 
 
@@ -52,8 +52,8 @@ def read_status(payload: bytes) -> Status:
     status = _object(payload)
     if "exit_code" not in status:
         raise BadAnswer("no exit code")
-    signal = clean_text(status.get("signal"), 32) or None
-    return Status(_exit_code(status["exit_code"]), signal, clean_text(status.get("message"), MOST_TEXT))
+    signal = _text(status.get("signal"), 32) or None
+    return Status(_exit_code(status["exit_code"]), signal, _text(status.get("message"), MOST_TEXT))
 
 
 def _object(text: bytes | str) -> dict[str, Any]:
@@ -64,6 +64,12 @@ def _object(text: bytes | str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise BadAnswer("no JSON object")
     return found
+
+
+def _text(value: object, limit: int) -> str:
+    """For terminals, too, which act on some characters."""
+    text = " ".join(clean_text(value, limit).split())
+    return "".join(each if each.isprintable() else "�" for each in text)
 
 
 def _exit_code(value: object) -> int | None:

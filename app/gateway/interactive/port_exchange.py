@@ -153,7 +153,10 @@ class PortExchange(HTTPMessageDelegate):
         if request.path == self._address.prefix:  # relative links of the page need the slash
             query = start.path.partition("?")[2]
             raise Refused(308, "", Location=self._address.url + (f"?{query}" if query else ""))
-        access = self.access = await self._side.access.of(request, self.client)
+        access = await self._side.access.of(request, self.client)
+        if self._is_counted:  # else the browser has left meanwhile
+            self._side.admit(self)
+        self.access = access
         if request.is_websocket or not access.credential.is_key:
             port_request.check_page(request, headers)
         if access.credential.in_url and request.method in port_request.SAFE and not request.is_websocket:

@@ -59,6 +59,7 @@ class PortsSide:
         self._slots = slots
         self._most_of_job = max(1, gateway.most_sessions // SHARE)
         self._open: set[PortExchange] = set()
+        self._admitted: set[PortExchange] = set()
         self._of_job: Counter[str] = Counter()
         self._runs: set[asyncio.Task[None]] = set()
         self._is_closing = False
@@ -81,17 +82,24 @@ class PortsSide:
         """Count one more until `leave`. Raises Refused."""
         if self._is_closing:
             raise Refused(503, "this gateway is stopping; ask again", Retry_After="1")
+        if not self._slots.enter():
+            raise Refused(503, "this gateway has as many connections open as it may; retry later", Retry_After="2")
+        self._open.add(exchange)
+
+    def admit(self, exchange: PortExchange) -> None:
+        """Count one that may open the port for its job, too: strangers take nothing of its share. Raises Refused."""
         job_id = exchange.address.job_id
         if self._of_job[job_id] >= self._most_of_job:
             raise Refused(503, f"{self._most_of_job} connections to ports of this job are open, the limit of a gateway")
-        if not self._slots.enter():
-            raise Refused(503, "this gateway has as many connections open as it may; retry later", Retry_After="2")
         self._of_job[job_id] += 1
-        self._open.add(exchange)
+        self._admitted.add(exchange)
 
     def leave(self, exchange: PortExchange) -> None:
         self._open.discard(exchange)
         self._slots.leave()
+        if exchange not in self._admitted:
+            return
+        self._admitted.remove(exchange)
         job_id = exchange.address.job_id
         self._of_job[job_id] -= 1
         if not self._of_job[job_id]:

@@ -1,6 +1,7 @@
 """Requests and answers of ports that are hostile, broken, endless or cut off."""
 
 import json
+import logging
 import socket
 import threading
 from collections.abc import Callable
@@ -8,6 +9,9 @@ from collections.abc import Callable
 import pytest
 
 from tests.systems.port_sites import PortSite, saying, talking
+
+UNREADABLE = "its answer is not HTTP/1.1: its status line or a header cannot be read"
+NO_LENGTH = "its Content-Length is not one whole number"
 
 
 @pytest.mark.parametrize(
@@ -95,21 +99,39 @@ def test_an_answer_is_passed_on_while_it_comes(port_site: PortSite) -> None:
 
 
 @pytest.mark.parametrize(
-    "answer",
+    ("answer", "why"),
     [
-        b"nonsense\r\n\r\n",
-        b"",
-        b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxx",
-        b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
-        b"HTTP/1.1 299 Odd\r\n\r\n",
-        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nBad Header: x\r\n\r\n",
+        (b"nonsense\r\n\r\n", UNREADABLE),
+        (b"HTTP/2 200\r\n\r\n", UNREADABLE),
+        (b"HTTP/1.1 200 OK\r\nX: a\rb\r\n\r\n", UNREADABLE),
+        (b"HTTP/1.1 200 OK\r\nBad Header: x\r\n\r\n", UNREADABLE),
+        (b"HTTP/1.1 200 OK\r\nX: " + b"a" * (70 << 10) + b"\r\n\r\n", "its headers do not end within 65536 bytes"),
+        (b"HTTP/1.1 102 Wait\r\n\r\n" * 20, "more than 8 statuses below 200 come before its own"),
+        (b"", "it closed the connection"),
+        (b"HTTP/1.1 200 OK\r\n", "it closed the connection"),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            "it has both Content-Length and Transfer-Encoding",
+        ),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxx", NO_LENGTH),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", NO_LENGTH),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: " + b"1" * 5000 + b"\r\n\r\n", NO_LENGTH),
+        (b"HTTP/1.1 299 Odd\r\n\r\n", "the status 299 does not exist"),
+        (
+            b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n",
+            "it switches protocols without being asked to",
+        ),
     ],
 )
-def test_answers_that_are_no_http_are_refused(port_site: PortSite, answer: bytes) -> None:
+def test_answers_that_are_no_http_are_refused(
+    port_site: PortSite, answer: bytes, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
     with talking(saying(answer)) as number:
-        assert port_site.opened(number).ask().status == 502
+        refused = port_site.opened(number).ask()
+
+    assert refused.status == 502
+    assert why in refused.raw.decode()
+    assert not [each for each in caplog.records if each.levelno >= logging.WARNING]
 
 
 def test_an_answer_that_is_cut_off_does_not_look_whole(port_site: PortSite) -> None:
@@ -188,9 +210,10 @@ def test_a_body_that_the_job_does_not_read_waits_in_the_browser(make_port_site: 
 
 
 def test_a_browser_that_leaves_frees_the_jobs_connection(port_site: PortSite) -> None:
-    left = threading.Event()
+    asked, left = threading.Event(), threading.Event()
 
     def wait(connection: socket.socket, _: bytes) -> None:
+        asked.set()
         if connection.recv(1) == b"":
             left.set()
 
@@ -200,6 +223,7 @@ def test_a_browser_that_leaves_frees_the_jobs_connection(port_site: PortSite) ->
             browser.sendall(
                 f"GET {port.prefix}/ HTTP/1.1\r\nHost: {port.address.host}\r\nCookie: {port.cookie}\r\n\r\n".encode()
             )
+            assert asked.wait(20)
         assert left.wait(20)
 
 

@@ -47,6 +47,7 @@ def test_a_token_in_the_url_becomes_a_cookie(port_site: PortSite, echo: int) -> 
     cookie = led.headers["Set-Cookie"]
     assert f"Path={port.prefix}/;" in cookie
     assert "HttpOnly" in cookie
+    assert 50 < int(cookie.partition("Max-Age=")[2].partition(";")[0]) <= 60  # the rest of the token's time
     assert "SameSite=Lax" in cookie
     assert port.ask("GET", "/a", cookie=cookie.partition(";")[0]).status == 200
 

@@ -116,7 +116,9 @@ def test_a_hostile_session_server_ends_it_in_words(site: SessionSite) -> None:
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readline()
-        writer.write(b'{"type": "refused", "message": "a\\ud800b\\u0000", "exit_code": ' + b"9" * 400 + b"}\n")
+        writer.write(
+            b'{"type": "refused", "message": "a\\ud800b\\u0000\\u001b[2J", "exit_code": ' + b"9" * 400 + b"}\n"
+        )
         await writer.drain()
         writer.close()
 
@@ -127,8 +129,36 @@ def test_a_hostile_session_server_ends_it_in_words(site: SessionSite) -> None:
             return await person.all()
 
     heard = asyncio.run(scenario())
-    assert heard.status == {"exit_code": None, "signal": None, "message": "a?b�"}
-    assert site.ended(session_id).end_reason == "a?b�"
+    assert heard.status == {"exit_code": None, "signal": None, "message": "a?b��[2J"}
+    assert site.ended(session_id).end_reason == "a?b��[2J"
+
+
+def test_a_session_server_that_is_another_one_now_ends_it_at_once_and_says_the_way_on(site: SessionSite) -> None:
+    sandbox = site.sandbox()
+    place = site.folder / sandbox.job_id / SOCKET
+    place.unlink()
+    session_id, ticket = sandbox.session("true")
+    asked: list[bytes] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readline())
+        writer.write(b'{"type": "started"}\n' if len(asked) == 1 else b'{"type": "refused"}\n')
+        await writer.drain()
+        writer.close()
+
+    async def scenario() -> Heard:
+        with short_address(place) as address:
+            server = await asyncio.start_unix_server(answer, address)
+        async with server, site.opened(session_id, ticket) as person:
+            return await person.all()
+
+    began = time.monotonic()
+    heard = asyncio.run(scenario())
+    assert heard.reason == (
+        "the connection to the job's sandbox has broken; if the job still runs, open another session"
+    )
+    assert site.ended(session_id).end_reason == heard.reason
+    assert time.monotonic() - began < SOON
 
 
 def test_a_deleted_job_ends_it(site: SessionSite) -> None:

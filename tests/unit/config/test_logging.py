@@ -36,6 +36,15 @@ def _root_as_it_was() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_root_as_it_was")
+def test_what_strangers_may_cause_without_end_is_not_logged(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("info", process="gateway")
+
+    logging.getLogger("tornado.general").info("Malformed HTTP message from %s: %s", None, "x")
+
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.usefixtures("_root_as_it_was")
 def test_line_holds_message_level_and_ids(capsys: pytest.CaptureFixture[str]) -> None:
     configure_logging("info", process="api")
     logger = logging.getLogger("test")

@@ -35,6 +35,7 @@ NO_OBJECTS = [
         ({"type": "refused"}, Refusal("the job's sandbox refuses")),
         ({"type": "refused", "message": ["no"], "final": 1}, Refusal("the job's sandbox refuses")),
         ({"type": "refused", "message": "a\ud800b\0", "exit_code": 10**30}, Refusal("a?b�")),
+        ({"type": "refused", "message": "a\x1b]0;b\x07\r\nc"}, Refusal("a�]0;b� c")),
         ({"type": "refused", "message": "y" * 5000, "exit_code": True}, Refusal("y" * 1000)),
     ],
 )

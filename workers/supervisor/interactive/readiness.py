@@ -1,5 +1,6 @@
 """Watches whether a job is ready, and whether its notebook starts: each change is a line of its history."""
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from workers.supervisor.interactive.port_probe import NOTEBOOK, Final, Way, conn
 from workers.supervisor.recording.report_writer import Note
 from workers.supervisor.serving.probe import NoAnswer
 
+log = logging.getLogger(__name__)
 NOTEBOOK_LOOK_SECONDS = 2.0
 NOTEBOOK_REASON = "NOTEBOOK"
 
@@ -55,6 +57,9 @@ def watch_readiness(
             ask(probe)
         except NoAnswer as error:
             failure = str(error)
+        except Exception:  # the job decides what comes as an answer; the next one may be another
+            log.exception("a readiness probe failed")
+            failure = "its answer cannot be read"
         if (note := readiness.take(failure)) is not None and not closed.is_set():
             add(note)
         wait = max(0.0, probe.period_seconds - (time.monotonic() - began))

@@ -23,7 +23,7 @@ TRAINING = "TRAINING"
 JUPYTERLAB = "jupyterlab>=4,<5"
 PACKAGES_FIELD = "training_config.packages"  # which messages about packages begin with
 _WITHOUT_INDEX = (
-    "`trainyard notebook --image REFERENCE` needs no packages, such as quay.io/jupyter/scipy-notebook:latest; "
+    "`trainyard notebook --image REFERENCE` needs no packages, where TRAINYARD_IMAGES_SOURCES has its registry; "
     "`--file` takes a document with another packages.index_url"
 )
 # The script of a notebook's job: the server of the notebook runs beside it, and a signal ends both.

@@ -1,15 +1,21 @@
 """Redirects of jobs, names of people in headers, and paths that lead elsewhere."""
 
+import base64
+
 import pytest
 from tornado.httputil import HTTPHeaders
 
 from app.domain.port_addresses import PortAddress, PortsHost
-from app.gateway.interactive.port_headers import for_browser, is_own_origin, user_text
+from app.gateway.interactive.port_headers import Asker, for_browser, for_job, is_own_origin, user_text
 from app.gateway.interactive.port_request import leaves
 
 JOB = "job-01234567-89ab-7cde-8123-0123456789ab"
 PATH = PortsHost("http://jobs.localhost:8100").address(JOB, "web")
 HOST = PortsHost("http://*.jobs.localhost:8100").address(JOB, "web")
+
+
+KEY = f"ty_0123456789ab_{'S' * 38}"
+ASKER = Asker(address="127.0.0.1", user="Ada")
 
 
 def led(value: str, address: PortAddress = PATH, *, keeps: bool = False) -> str | None:
@@ -71,3 +77,45 @@ def test_pages_without_referrers_are_known_by_what_browsers_say() -> None:
     assert is_own_origin(HTTPHeaders({"Origin": "null", "Sec-Fetch-Site": "same-origin"}), PATH)
     assert not is_own_origin(HTTPHeaders({"Origin": "null", "Sec-Fetch-Site": "cross-site"}), PATH)
     assert is_own_origin(HTTPHeaders(), PATH)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("Authorization", f"Bearer\t{KEY}"),
+        ("Authorization", f"bearer  {KEY}"),
+        ("Authorization", f"token {KEY}"),
+        ("Authorization", KEY),
+        ("Authorization", 'Digest username="ty_mistyped"'),
+        ("Authorization", "Bearer tyjob.abc.def"),
+        ("Authorization", f"Basic {base64.b64encode(f'user:{KEY}'.encode()).decode()}"),
+        ("X-Api-Key", KEY),
+        ("X-Own", f"a={KEY};b"),
+        ("Cookie", f"own={KEY}"),
+        ("Referer", f"{PATH.url}?key={KEY}"),
+        ("Referer", f"{PATH.url}?trainyard%5Ftoken=x"),
+    ],
+)
+def test_no_header_carries_a_key_of_the_platform_into_a_job(name: str, value: str) -> None:
+    assert name not in for_job(HTTPHeaders({name: value}), PATH, ASKER)
+
+
+@pytest.mark.parametrize("value", ["token of-the-job", "Bearer party_time", "Basic dXNlcjpwYXNz", "Basic !", "Bearer"])
+def test_what_is_the_jobs_own_reaches_it(value: str) -> None:
+    assert for_job(HTTPHeaders({"Authorization": value}), PATH, ASKER)["Authorization"] == value
+
+
+@pytest.mark.parametrize(
+    ("said", "sent"),
+    [
+        (None, "private"),
+        ("public, max-age=600", "private, max-age=600"),
+        ("no-store", "private, no-store"),
+        ("Private, S-MaxAge=9", "private"),
+    ],
+)
+def test_no_shared_cache_keeps_what_needs_a_token(said: str | None, sent: str) -> None:
+    headers = HTTPHeaders({} if said is None else {"Cache-Control": said})
+    headers["CDN-Cache-Control"] = headers["Surrogate-Control"] = headers["Set-Cookie2"] = "max-age=600"
+
+    assert dict(for_browser(headers, PATH, keeps_prefix=False, port=80)) == {"Cache-Control": sent}

@@ -22,3 +22,4 @@ def test_a_status_gives_exit_code_and_reason(status: Status, exit_code: int | No
 def test_the_reason_of_a_close_frame_is_cut_at_a_character() -> None:
     assert End("é" * 100).short_reason == "é" * 61
     assert len(End("é" * 100).short_reason.encode()) <= 123
+    assert End("a\ud800b").short_reason == "a?b"

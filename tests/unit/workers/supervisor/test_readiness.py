@@ -63,6 +63,24 @@ def test_watch_ends_when_it_is_closed():
     assert [note.columns for note in notes] == [{"ready": True}]
 
 
+def test_an_answer_that_nobody_foresaw_is_a_failure_and_the_watch_goes_on():
+    closed = threading.Event()
+    notes: list[Note] = []
+
+    def answer(_: ReadinessProbe) -> None:
+        if len(notes) == 1:
+            closed.set()
+        raise RecursionError
+
+    watch_readiness(
+        ReadinessProbe(port=80, period_seconds=0, failure_threshold=2), answer, add=notes.append, closed=closed
+    )
+
+    assert [(note.message, note.columns) for note in notes] == [
+        ("not ready: its answer cannot be read", {"ready": False})
+    ]
+
+
 @contextmanager
 def answering(*pieces: bytes) -> Iterator[tuple[Way, list[bytes]]]:
     """A relay that answers so after each line that it gets; and what it got."""
