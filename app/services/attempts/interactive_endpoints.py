@@ -51,7 +51,7 @@ def of(session: Session, job_id: str, *, rank: int = 0) -> SandboxEndpoint | Non
     query = (
         select(InteractiveEndpoint, Attempt.instances)
         .join(Job, Job.id == InteractiveEndpoint.job_id)
-        .join(Attempt, (Attempt.job_id == Job.id) & (Attempt.number == Job.attempt))
+        .outerjoin(Attempt, (Attempt.job_id == Job.id) & (Attempt.number == Job.attempt))
         .where(InteractiveEndpoint.job_id == job_id, InteractiveEndpoint.fence == Job.fence, Job.status.in_(HELD))
     )
     row = next((row for row, instances in session.execute(query) if _has(row, instances, rank)), None)

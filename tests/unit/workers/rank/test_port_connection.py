@@ -21,7 +21,7 @@ def place(tmp_path):
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(tmp_path / "s"))
     listener.listen()
-    SessionServer(loop, listener, Place(first_rank=0, environments=({},), directory="/"))
+    SessionServer(loop, listener, Place(environments={0: {}}, directory="/"))
     thread = threading.Thread(target=loop.run)
     thread.start()
     yield str(tmp_path / "s")
