@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import select
 import socket
 import subprocess
@@ -290,7 +291,7 @@ def test_bodies_that_do_not_arrive_hold_threads_of_their_project_alone(server: S
     assert status == 200
     assert time.monotonic() - began < 5
     assert b"HTTP/1.1 429 " in answer
-    assert b"all 64 unfinished request bodies that one project may have on this server" in answer
+    assert re.search(rb"all \d+ unfinished request bodies that one project may have on this server", answer)
 
 
 def test_the_log_holds_no_key_and_no_fault(server: Server):

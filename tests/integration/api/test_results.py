@@ -162,6 +162,7 @@ def test_checkpoints_and_attempts_show_every_documented_field(api: Api):
     assert set(attempts[0]) == {
         "number",
         "node_names",
+        "instances",
         "device_indices",
         "device_share",
         "started_at",
