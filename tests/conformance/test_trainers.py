@@ -35,7 +35,11 @@ from workers.trainers.registry import TRAINERS
 PAIRS = list(TRAINERS)
 FIRST_OF_FRAMEWORKS = {framework: (framework, method) for framework, method in reversed(PAIRS)}.values()
 ALL = list(range(1, STEPS + 1))
-DOCUMENTS_OF = {pair_of(document): document for document in (filled_in(path, SOMEWHERE) for path in DOCUMENTS)}
+DOCUMENTS_OF = {
+    pair_of(document): document
+    for document in (filled_in(path, SOMEWHERE) for path in DOCUMENTS)
+    if "tasks" not in document  # each of its roles has a script of its own
+}
 EVALUATED = list(range(EVERY, STEPS + 1, EVERY))
 # Of how it runs, which no other run repeats, and of the step itself.
 TIMED = ("step_seconds", "samples_per_second", "tokens_per_second", "rank_memory_mb_max")

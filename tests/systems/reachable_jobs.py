@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from fcntl import ioctl
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,9 @@ class Commands:
         )
 
     def start(self, *arguments: str, **options: Any) -> "subprocess.Popen[bytes]":
+        # A shell lets what it starts in the background ignore SIGINT, and with it all of a test run.
+        listening = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+        options = {"preexec_fn": listening, **options}
         return subprocess.Popen(trainyard(*arguments), env=self.environment, **options)
 
     def in_terminal(self, *arguments: str, rows: int = 24, columns: int = 80) -> "InTerminal":

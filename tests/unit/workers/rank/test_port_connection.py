@@ -1,5 +1,6 @@
 """A port that does not answer, and a client that waits for it."""
 
+import contextlib
 import json
 import socket
 import threading
@@ -25,7 +26,7 @@ def place(tmp_path):
     thread = threading.Thread(target=loop.run)
     thread.start()
     yield str(tmp_path / "s")
-    loop.call_after(0, lambda: setattr(loop, "stopped", True))
+    loop.call_after(0.3, lambda: setattr(loop, "stopped", True))  # once the connection that wakes it is closed
     with socket.socket(socket.AF_UNIX) as waking:
         waking.connect(str(tmp_path / "s"))
     thread.join(10)
@@ -54,7 +55,8 @@ def asking(place, port):
     connection = socket.socket(socket.AF_UNIX)
     connection.settimeout(SOON)
     connection.connect(place)
-    connection.sendall(json.dumps({"type": "connect", "port": port}).encode() + b"\n")
+    with contextlib.suppress(BrokenPipeError):  # it may have been refused already
+        connection.sendall(json.dumps({"type": "connect", "port": port}).encode() + b"\n")
     return connection
 
 
