@@ -1,11 +1,10 @@
 """What interactive sessions say to the session server in a job's sandbox, and it to them.
 
 A connection begins with one line of JSON, the request, and the server answers with one line: ``{"type": "started"}`` or
-``{"type": "refused", "message": …}``. After a request for a port the bytes that follow are those of the port; its client
-sends nothing before the answer. After one
-for a command they are frames in both directions: a channel (1 byte), the length of the payload (4 bytes, big endian)
-and the payload. Channels are numbered as in Kubernetes' remote command protocol (v5.channel.k8s.io), which carries
-channel and payload in one WebSocket message; so do ours.
+``{"type": "refused", "message": …}``. After a request for a port the bytes that follow are those of the port, whose
+client sends nothing before the answer. After one for a command they are frames in both directions: a channel (1 byte),
+the length of the payload (4 bytes, big endian) and the payload. Channels are numbered as in Kubernetes' remote command
+protocol (v5.channel.k8s.io), which carries channel and payload in one WebSocket message; so do ours.
 """
 
 import struct
