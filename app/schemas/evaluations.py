@@ -5,6 +5,7 @@ from typing import Any
 
 from marshmallow import Schema, ValidationError, fields, post_load, validate
 
+from app.domain.errors import InvalidRequest
 from app.domain.evaluations.documents import Options
 from app.domain.names import MOST_LABELS
 from app.domain.spec.inference import Requirement
@@ -91,13 +92,13 @@ class CreateEvaluationSchema(DocumentSchema):
 
 
 def _model_of(values: dict[str, Any]) -> WantedModel:
-    """Raises ValidationError unless the request names a model in one of both forms."""
+    """Raises InvalidRequest unless the request names a model in one of both forms."""
     flat = {ours: values[theirs] for theirs, ours in _FLAT.items() if values.get(theirs)}
     model: WantedModel | None = values.get("model")
     if model is None and not flat:
-        raise ValidationError("is required: job_id, model_uri, or checkpoint", field_name="model")
+        raise InvalidRequest("model is required: job_id, model_uri, or checkpoint", field="model")
     if model is not None and flat:
-        raise ValidationError(f"leave {', '.join(name for name in _FLAT if values.get(name))} out", field_name="model")
+        raise InvalidRequest(f"model: leave {', '.join(name for name in _FLAT if values.get(name))} out", field="model")
     found: WantedModel = _MODEL.load(flat) if model is None else model
     return found
 

@@ -4,8 +4,9 @@ import json
 import re
 from typing import Any
 
-from marshmallow import Schema, ValidationError, fields, post_load, validate, validates_schema
+from marshmallow import Schema, fields, post_load, validate, validates_schema
 
+from app.domain.errors import InvalidRequest
 from app.domain.interactive import EXEC, KINDS, PORT_FORWARD, SHELL
 from app.schemas.documents import DocumentSchema
 from app.schemas.queries import ListQuerySchema, OrderBy
@@ -19,7 +20,7 @@ DEFAULT_TERM = "xterm-256color"
 MOST_CELLS = 4096
 SHORTEST_PORT_SECONDS = 30
 _TERM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
-_WORD = re.compile("[^\x00\ud800-\udfff]*")
+_WORD = re.compile(r"[^\x00\ud800-\udfff]*")
 _HIGHEST_PORT = 65535
 _ROOM = 1024  # of the request to the session server, beside the command
 # By kind, what a request may have beside the rank.
@@ -59,12 +60,13 @@ class NewSessionSchema(DocumentSchema):
         kind = values["kind"]
         needed = {EXEC: "command", PORT_FORWARD: "port"}.get(kind)
         if needed is not None and needed not in values:
-            raise ValidationError({needed: [f"is required for kind {kind}"]})
+            raise InvalidRequest(f"{needed} is required for kind {kind}", field=needed)
         for name in values.keys() - {"kind", "rank"} - _TAKES[kind]:
             owners = " and ".join(each for each in KINDS if name in _TAKES[each])
-            raise ValidationError({name: [f"is for kind {owners}, not for {kind}; leave it out"]})
+            raise InvalidRequest(f"{name} is for kind {owners}, not for {kind}; leave it out", field=name)
         if len(json.dumps(values.get("command", []))) > MAX_REQUEST_BYTES - _ROOM:
-            raise ValidationError({"command": [f"must have less than {(MAX_REQUEST_BYTES - _ROOM) >> 10} KiB in all"]})
+            most = (MAX_REQUEST_BYTES - _ROOM) >> 10
+            raise InvalidRequest(f"command must have less than {most} KiB in all", field="command")
 
     @post_load
     def _wanted(self, values: dict[str, Any], **_: Any) -> WantedSession:
