@@ -68,14 +68,14 @@ def test_a_metric_becomes_a_column_and_the_choice_is_in_the_url(page: Page, site
 
 
 def test_the_list_follows_jobs_and_keeps_the_selection(page: Page, site: Site):
-    job = site.submit("followed")
-    open_list(page, "followed")
-    page.get_by_label("Select followed").check()
+    job = site.submit("listed")
+    open_list(page, "listed")
+    page.get_by_label("Select listed").check()
 
     site.ask("POST", f"/v1/jobs/{job}/cancel")
 
     expect(page.locator("#job-list")).to_contain_text("CANCELLED", timeout=20_000)
-    expect(page.get_by_label("Select followed")).to_be_checked()
+    expect(page.get_by_label("Select listed")).to_be_checked()
 
 
 def test_two_selected_jobs_are_compared_by_keyboard_alone(page: Page, site: Site):
