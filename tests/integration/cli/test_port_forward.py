@@ -62,10 +62,10 @@ def test_several_ports_and_connections_at_once(job: ReachableJob) -> None:
         assert sorted(answers) == [b"%dend" % number for number in range(8)]
 
 
-def test_a_port_that_nobody_listens_on_is_named_and_others_go_on(job: ReachableJob) -> None:
+def test_a_port_without_a_listener_is_named_and_others_still_work(job: ReachableJob) -> None:
     closed = free_port()
-    with echoing() as port, forwarding(job, f":{closed}", f":{port}") as (process, (nobody, here)):
-        assert asked(nobody, b"") == b""
+    with echoing() as port, forwarding(job, f":{closed}", f":{port}") as (process, (refused, here)):
+        assert asked(refused, b"") == b""
         assert process.stderr is not None
         assert f"port {closed}: nothing listens on port {closed}" in process.stderr.readline().decode()
         assert asked(here, b"x") == b"xend"

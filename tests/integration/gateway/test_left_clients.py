@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
-import pytest
 
 from tests.systems.port_sites import PortSite
 from tests.systems.session_sites import SessionSite
@@ -49,8 +48,8 @@ def deaf_server() -> Iterator[tuple[int, list[socket.socket]]]:
                 each.close()
 
 
-async def _fill(site: SessionSite, session_id: str, ticket: str, *, head: bytes, reset: bool) -> int:
-    """Send until nothing is taken any more, and leave without a word; what was open then."""
+async def _fill(site: SessionSite, session_id: str, ticket: str, *, head: bytes) -> int:
+    """Send until nothing is taken any more, and reset the connection; what was open then."""
     connection = await site.connect(session_id, ticket)
     while True:
         sent = asyncio.ensure_future(connection.write_message(head + PIECE, binary=True))
@@ -59,8 +58,7 @@ async def _fill(site: SessionSite, session_id: str, ticket: str, *, head: bytes,
     assert connection.protocol is not None
     stream = connection.protocol.stream
     assert stream is not None
-    if reset:
-        stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     found = open_files()
     stream.close()
     connection.close()
@@ -68,16 +66,13 @@ async def _fill(site: SessionSite, session_id: str, ticket: str, *, head: bytes,
     return found
 
 
-@pytest.mark.parametrize("reset", [True], ids=["reset"])
-def test_a_client_that_leaves_a_command_which_reads_nothing(
-    make_session_site: Callable[..., SessionSite], *, reset: bool
-) -> None:
+def test_a_client_that_leaves_a_command_which_reads_nothing(make_session_site: Callable[..., SessionSite]) -> None:
     site = make_session_site()
     site.serve()
     sandbox = site.sandbox()
     session_id, ticket = sandbox.session("sleep", "1000")
 
-    during = asyncio.run(_fill(site, session_id, ticket, head=b"\0", reset=reset))
+    during = asyncio.run(_fill(site, session_id, ticket, head=b"\0"))
 
     wait_for(lambda: site.row(session_id).ended_at, seconds=40, what="its end")
     assert site.row(session_id).end_reason == "the client has closed the connection"
@@ -94,7 +89,7 @@ def test_a_client_that_leaves_a_forwarded_port_which_reads_nothing(
     with deaf_server() as (port, _):
         session_id, ticket = sandbox.forward(port)
 
-        during = asyncio.run(_fill(site, session_id, ticket, head=b"", reset=True))
+        during = asyncio.run(_fill(site, session_id, ticket, head=b""))
 
         wait_for(lambda: site.row(session_id).ended_at, seconds=SOON, what="its end")
         wait_for(lambda: open_files() <= during - 2, seconds=SOON, what="nothing is open")
@@ -128,10 +123,7 @@ def test_last_bytes_of_a_client_that_leaves_arrive(make_session_site: Callable[.
     assert site.ended(session_id).bytes_in == 20 * len(PIECE)
 
 
-@pytest.mark.parametrize("reset", [True], ids=["reset"])
-def test_a_browser_that_leaves_an_upload_which_nobody_reads(
-    make_port_site: Callable[..., PortSite], *, reset: bool
-) -> None:
+def test_a_browser_that_resets_an_unread_upload_frees_its_connections(make_port_site: Callable[..., PortSite]) -> None:
     site = make_port_site()
     with deaf_server() as (number, _):
         port = site.opened(number)
@@ -142,8 +134,7 @@ def test_a_browser_that_leaves_an_upload_which_nobody_reads(
                 while True:
                     connection.sendall(PIECE)
             during = open_files()
-            if reset:
-                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
         wait_for(lambda: open_files() <= during - 2, seconds=45, what="nothing is open")
 
