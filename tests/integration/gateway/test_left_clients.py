@@ -115,6 +115,7 @@ def test_last_bytes_of_a_client_that_leaves_arrive(make_session_site: Callable[.
             for _ in range(20):
                 await connection.write_message(PIECE, binary=True)
             connection.close()
+            assert await connection.read_message() is None
 
         asyncio.run(scenario())
         thread.join(SOON)
