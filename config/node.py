@@ -20,13 +20,19 @@ class NodeSettings:
         "", "address at which ranks on other nodes reach those on this one; empty: the address used to reach the broker"
     )
     sandbox: str = setting(
-        "auto", "auto: no jobs without bubblewrap; bubblewrap: no node without it; process: no sandbox", rules.sandbox
+        "auto",
+        "auto: no jobs without bubblewrap; bubblewrap: no node without it; landlock: no namespaces, but a job reaches "
+        "its own files alone; process: no sandbox",
+        rules.sandbox,
     )
     network: str = setting(
         "none", "network of jobs that run on one node: none (loopback only), or host (this machine's)", rules.network
     )
     software: tuple[Path, ...] = setting(
         (Path("/opt"),), "directories of programs that jobs may read, besides the system's and Trainyard's own"
+    )
+    pin_cores: bool = setting(
+        False, "give each job that reserves cpu_cores cores of its own, on which it stays, as long as enough are free"
     )
     max_processes: int = setting(
         16384, "processes and threads of a job on this node at most, where limits hold; 0: no limit", rules.not_negative

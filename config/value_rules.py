@@ -82,8 +82,8 @@ def log_level(value: str) -> None:
 
 
 def sandbox(value: str) -> None:
-    if value not in ("auto", "bubblewrap", "process"):
-        raise ValueError("expected auto, bubblewrap or process")
+    if value not in ("auto", "bubblewrap", "landlock", "process"):
+        raise ValueError("expected auto, bubblewrap, landlock or process")
 
 
 def network(value: str) -> None:

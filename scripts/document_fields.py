@@ -22,7 +22,7 @@ from app.schemas.spec.output_config import CheckpointConfigSchema, OutputConfigS
 from app.schemas.spec.packages import PackagesSchema
 from app.schemas.spec.resource_config import ResourceConfigSchema
 from app.schemas.spec.scheduling_config import SchedulingConfigSchema
-from app.schemas.spec.tasks import RoleResourcesSchema, RoleSchema, RoleTrainingSchema
+from app.schemas.spec.tasks import AffinitySchema, RoleResourcesSchema, RoleSchema, RoleTrainingSchema
 from app.schemas.spec.tracking import TrackerSchema
 from app.schemas.spec.training_config import (
     BaseModelSchema,
@@ -90,6 +90,7 @@ SECTIONS: dict[str, type[Schema]] = {
     "tasks": RoleSchema,
     "resource_config of a role": RoleResourcesSchema,
     "training_config of a role": RoleTrainingSchema,
+    "affinity of a role": AffinitySchema,
     "data_config": DataConfigSchema,
     "sources": SourceSchema,
     "filters": FilterSchema,

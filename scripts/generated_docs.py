@@ -175,7 +175,9 @@ GENERATED: dict[str, dict[str, Callable[[], str]]] = {
     ),
     "docs/reference/data.md": _fields("data_config", "sources", "filters", "sampling", "preprocess"),
     "docs/reference/resources.md": _fields("resource_config", "scheduling_config"),
-    "docs/reference/roles.md": _fields("tasks", "resource_config of a role", "training_config of a role"),
+    "docs/reference/roles.md": _fields(
+        "tasks", "resource_config of a role", "training_config of a role", "affinity of a role"
+    ),
     "docs/reference/memory.md": {"model types": memory_tables.model_types, "recipes": memory_tables.recipes},
     "docs/reference/output.md": _fields("output_config", "checkpoint", "tracking"),
     "docs/reference/inference.md": _fields("inference", "model", "records", "task", "results", "on_error"),

@@ -2,14 +2,15 @@
 
 import fcntl
 import os
+import signal
 import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import psutil
 from flask import has_app_context
@@ -27,7 +28,7 @@ LASTING_PROCESSES = ("multiprocessing.resource_tracker", "multiprocessing.forkse
 _others: set[int] = set()
 
 T = TypeVar("T")
-Process = tuple[int, float]  # pid and start time: a pid alone may be another process by now
+Process = tuple[int, int]  # pid and start in ticks since boot: a pid alone may be another process by now
 
 
 def mark_descendants() -> None:
@@ -124,29 +125,40 @@ def _belongs_to(process: Process, elders: set[int]) -> bool:
     return bool(lineage & (elders - {os.getpid()})) or any(name in command for name in LASTING_PROCESSES)
 
 
+class _Stat(NamedTuple):
+    """What /proc/PID/stat holds of a process."""
+
+    state: str
+    parent: int
+    started: int
+
+
 def _descendants() -> set[Process]:
-    present = {int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()} - {os.getpid()}
+    present = set(psutil.pids()) - {os.getpid()}
     # A process that was none of ours a moment ago does not become one: most need no second look.
     _others.intersection_update(present)
-    parents = {pid: _parent(pid) for pid in present - _others}
+    stats = {pid: stat for pid in present - _others if (stat := _stat(pid)) is not None}
     marked = f"{MARK}={os.environ[MARK]}".encode()
-    ours = {pid for pid in parents if _is_below(os.getpid(), pid, parents) or marked in _environment(pid)}
-    _others.update(present - ours)
-    return {process for pid in ours for process in _identity(pid)}
+    ours = {pid for pid in stats if _is_below(os.getpid(), pid, stats) or marked in _environment(pid)}
+    _others.update(stats.keys() - ours)
+    return {(pid, stats[pid].started) for pid in ours if stats[pid].state not in "ZX"}
 
 
-def _is_below(ancestor: int, pid: int, parents: dict[int, int]) -> bool:
+def _is_below(ancestor: int, pid: int, stats: Mapping[int, _Stat]) -> bool:
     """Also of those that were started with an empty environment."""
-    while pid in parents:
-        pid = parents[pid]
+    while pid in stats:
+        pid = stats[pid].parent
     return pid == ancestor
 
 
-def _parent(pid: int) -> int:
+def _stat(pid: int) -> _Stat | None:
+    """None of a process that has ended. One read of a file: psutil takes five, twice for each test and process."""
     try:
-        return psutil.Process(pid).ppid()
-    except psutil.NoSuchProcess:
-        return 0
+        content = Path("/proc", str(pid), "stat").read_bytes()
+    except OSError:
+        return None
+    fields = content[content.rindex(b")") + 2 :].split()  # the name before it may hold anything
+    return _Stat(state=fields[0].decode(), parent=int(fields[1]), started=int(fields[19]))
 
 
 def _environment(pid: int) -> bytes:
@@ -156,14 +168,9 @@ def _environment(pid: int) -> bytes:
         return b""
 
 
-def _identity(pid: int) -> set[Process]:
-    try:
-        handle = psutil.Process(pid)
-        if handle.status() == psutil.STATUS_ZOMBIE:
-            return set()
-        return {(pid, handle.create_time())}
-    except psutil.NoSuchProcess:
-        return set()
+def _is_alive(process: Process) -> bool:
+    stat = _stat(process[0])
+    return stat is not None and stat.started == process[1] and stat.state not in "ZX"
 
 
 def _describe(process: Process) -> str:
@@ -174,13 +181,10 @@ def _describe(process: Process) -> str:
 
 
 def _kill(process: Process) -> None:
-    try:
-        handle = psutil.Process(process[0])
-        if handle.create_time() == process[1]:
-            handle.kill()
-    except psutil.NoSuchProcess:
-        pass
-    _wait_until_empty(lambda: list(_identity(process[0]) & {process}))
+    if _is_alive(process):
+        with suppress(ProcessLookupError):
+            os.kill(process[0], signal.SIGKILL)
+    _wait_until_empty(lambda: [process] if _is_alive(process) else [])
 
 
 def _wait_until_empty(look: Callable[[], list[T]]) -> list[T]:

@@ -49,6 +49,8 @@ class JobPort(TypedDict):
     keep_prefix: bool
     authorized_users: list[str]
     authorized_groups: list[str]
+    role: str | None
+    index: int
 
 
 class PortUrl(TypedDict):

@@ -22,6 +22,8 @@ class Reaching:
         *,
         kind: str,
         rank: int | None = None,
+        role: str | None = None,
+        index: int | None = None,
         command: Sequence[str] | None = None,
         tty: bool | None = None,
         rows: int | None = None,
@@ -31,11 +33,13 @@ class Reaching:
     ) -> OpenedSession:
         """Have a session opened: kind exec (with a command), shell or port_forward (with a port).
 
-        Open the WebSocket at ``url`` with the ticket, within a minute and once.
+        With a role, ``rank`` is one within its instance ``index``. Open the WebSocket at ``url`` with the ticket,
+        within a minute and once.
         """
         terminal = {"tty": tty, "rows": rows, "columns": columns, "term": term}
         words = None if command is None else [*command]
-        body = without_unset(kind=kind, rank=rank, command=words, port=port, **terminal)
+        place = {"rank": rank, "role": role, "index": index}
+        body = without_unset(kind=kind, command=words, port=port, **place, **terminal)
         return cast("OpenedSession", self._calls.record("POST", f"{_job(job_id)}/sessions", body=body))
 
     def sessions(self, job_id: str, *, order_by: str = "") -> Iterator[InteractiveSession]:

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.domain.nodes.sandboxes import FORBIDDEN, MISSING, UNFILTERED
+from app.domain.nodes.sandboxes import FORBIDDEN, MISSING, UNFILTERED, UNLOCKED
 from app.host.system_calls import NoFilter, filter_file
 
 TRIAL_SECONDS = 60  # it takes long where a thousand processes of a job compete for the processor
@@ -16,7 +16,7 @@ LEAST = ("--unshare-user", "--unshare-pid", "--unshare-net", "--ro-bind", "/", "
 
 @dataclass(frozen=True, kw_only=True)
 class Lack:
-    """Why there is no sandbox: ``kind`` is MISSING, FORBIDDEN or UNFILTERED, ``detail`` what the program said."""
+    """Why there is no sandbox: ``kind`` is a key of WHY_NONE, ``detail`` what the program said."""
 
     kind: str
     detail: str = ""
@@ -24,7 +24,7 @@ class Lack:
     def __str__(self) -> str:
         if self.kind == MISSING:
             return "bubblewrap is not installed"
-        if self.kind == UNFILTERED:
+        if self.kind in (UNFILTERED, UNLOCKED):
             return self.detail
         return f"bubblewrap may not create namespaces here: {self.detail or 'no output'}"
 

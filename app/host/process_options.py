@@ -5,6 +5,7 @@ import os
 import signal
 
 PR_SET_PDEATHSIG = 1
+_CAPABILITY_VERSION = 0x20080522  # _LINUX_CAPABILITY_VERSION_3: two words for each set
 
 
 def die_with_parent(parent_pid: int) -> None:
@@ -15,6 +16,15 @@ def die_with_parent(parent_pid: int) -> None:
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent_pid:
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def drop_capabilities() -> None:
+    """Keep none; whether a later exec gives some back is for the caller to rule out. Raises OSError."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    header, nothing = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0), (ctypes.c_uint32 * 6)()
+    if libc.capset(header, nothing) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"capset: {os.strerror(number)}")
 
 
 def prctl(option: int, value: int, address: int = 0) -> None:

@@ -10,6 +10,7 @@ from app.domain.errors import InvalidRequest
 from app.domain.interactive import EXEC, KINDS, PORT_FORWARD, SHELL
 from app.schemas.documents import DocumentSchema
 from app.schemas.queries import ListQuerySchema, OrderBy
+from app.schemas.spec.tasks import ROLE_NAME, ROLE_RULE
 from app.schemas.strict_fields import AsStored, Choice, Flag, Matching, Moment, Whole, says
 from app.services.interactive.sessions import WantedSession
 from trainyard.protocol.interactive import MAX_REQUEST_BYTES, PROTOCOL
@@ -23,7 +24,8 @@ _TERM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
 _WORD = re.compile(r"[^\x00\ud800-\udfff]*")
 _HIGHEST_PORT = 65535
 _ROOM = 1024  # of the request to the session server, beside the command
-# By kind, what a request may have beside the rank.
+_PLACE = frozenset({"rank", "role", "index"})
+# By kind, what a request may have beside the place.
 _TAKES = {
     EXEC: frozenset({"command", "tty", "rows", "columns", "term"}),
     SHELL: frozenset({"rows", "columns", "term"}),
@@ -43,7 +45,14 @@ class NewSessionSchema(DocumentSchema):
     """Loads as a WantedSession."""
 
     kind = Choice(KINDS, required=True, **says("exec: a command; shell: a login shell; port_forward: a TCP port"))
-    rank = Whole(0, 2**20, load_default=0, **says("Whose sandbox and environment it has; of a gang all ranks count"))
+    rank = Whole(
+        0,
+        2**20,
+        load_default=0,
+        **says("Whose sandbox and environment it has; of a gang all ranks count, with a role those of its instance"),
+    )
+    role = Matching(ROLE_NAME, ROLE_RULE, **says("The role whose ranks count, for a job that has roles"))
+    index = Whole(0, 2**20, **says("The instance of the role", default=0))
     command = fields.List(
         CommandWord(),
         validate=validate.Length(1, MOST_WORDS),
@@ -61,7 +70,11 @@ class NewSessionSchema(DocumentSchema):
         needed = {EXEC: "command", PORT_FORWARD: "port"}.get(kind)
         if needed is not None and needed not in values:
             raise InvalidRequest(f"{needed} is required for kind {kind}", field=needed)
-        for name in values.keys() - {"kind", "rank"} - _TAKES[kind]:
+        if "index" in values and "role" not in values:
+            raise InvalidRequest(
+                "index is the number of an instance of a role: give role, or omit index", field="index"
+            )
+        for name in values.keys() - _PLACE - {"kind"} - _TAKES[kind]:
             owners = " and ".join(each for each in KINDS if name in _TAKES[each])
             raise InvalidRequest(f"{name} is for kind {owners}, not for {kind}; leave it out", field=name)
         if len(json.dumps(values.get("command", []))) > MAX_REQUEST_BYTES - _ROOM:
@@ -70,19 +83,20 @@ class NewSessionSchema(DocumentSchema):
 
     @post_load
     def _wanted(self, values: dict[str, Any], **_: Any) -> WantedSession:
-        kind, rank = values["kind"], values["rank"]
+        kind = values["kind"]
+        place = {"rank": values["rank"], "role": values.get("role"), "index": values.get("index", 0)}
         if kind == PORT_FORWARD:
-            return WantedSession(kind=kind, rank=rank, request={"type": "connect", "port": values["port"]})
+            return WantedSession(kind=kind, request={"type": "connect", "port": values["port"]}, **place)
         request = {
             "type": "exec",
-            "rank": rank,
+            "rank": values["rank"],
             "command": values.get("command", []),
             "tty": kind == SHELL or values.get("tty", False),
             "rows": values.get("rows", 24),
             "columns": values.get("columns", 80),
             "term": values.get("term", DEFAULT_TERM),
         }
-        return WantedSession(kind=kind, rank=rank, request=request)
+        return WantedSession(kind=kind, request=request, **place)
 
 
 class SessionQuerySchema(ListQuerySchema):
@@ -134,6 +148,10 @@ class PortEntrySchema(Schema):
     keep_prefix = fields.Boolean(attribute="port.keep_prefix")
     authorized_users = AsStored({"type": "array", "items": {"type": "string"}}, attribute="port.authorized_users")
     authorized_groups = AsStored({"type": "array", "items": {"type": "string"}}, attribute="port.authorized_groups")
+    role = fields.String(
+        attribute="port.role", allow_none=True, **says("Whose port it is; null: on the node of rank 0")
+    )
+    index = fields.Integer(attribute="port.index", **says("The instance of the role; 0 without one"))
 
 
 class PortsSchema(Schema):

@@ -11,7 +11,7 @@ from app.domain.errors import InvalidRequest
 from app.domain.spec.model import JobDocument
 from app.patterns.log_patterns import MAX_PATTERN
 from app.schemas.queries import QueryFlag, QueryMoment, QueryWhole
-from app.schemas.spec.tasks import ROLE, ROLE_RULE
+from app.schemas.spec.tasks import ROLE_NAME, ROLE_RULE
 from app.schemas.strict_fields import SOMETIMES, Matching, says
 from app.services.attempts.placed_instances import ranks_of_role
 from app.services.telemetry.log_search import MAX_FOUND, FoundLines, WantedLines
@@ -29,7 +29,7 @@ class LogQuerySchema(Schema):
     tail = QueryWhole(0, MAX_LINES)
     follow = QueryFlag(load_default=True)
     rank = QueryWhole(0, 65536)
-    role = Matching(ROLE, ROLE_RULE, **says("Only lines of this role, of a job that has roles"))
+    role = Matching(ROLE_NAME, ROLE_RULE, **says("Only lines of this role, of a job that has roles"))
     q = fields.String(validate=validate.Length(1, MAX_TEXT), **says("search: a text in the line, in any case"))
     pattern = fields.String(
         validate=validate.Length(1, MAX_PATTERN), **says("search: a regular expression in RE2's syntax")

@@ -53,7 +53,7 @@ class NodeSchema(Schema):
     sandbox = fields.String(
         attribute="node.sandbox",
         **says(
-            "how jobs are isolated: bubblewrap, or process (not isolated); missing or forbidden: it accepts no jobs"
+            "how jobs are isolated: bubblewrap, landlock (files alone), process (not at all); else it accepts no jobs"
         ),
     )
     version = fields.String(attribute="node.version")

@@ -33,7 +33,10 @@ SECTIONS = (
     ("Admin", "web_admin.admin", Permission.MANAGE),
 )
 # Pages that belong to a section under another name.
-_OF_JOBS = ("web_job", "web_job_access", "web_job_actions", "web_job_results", "web_curves", "web_log", "web_compare")
+_OF_JOBS = (
+    *("web_job", "web_job_access", "web_job_actions", "web_job_results", "web_job_terminal"),
+    *("web_curves", "web_log", "web_compare"),
+)
 
 
 def is_partial() -> bool:
@@ -59,6 +62,13 @@ def done(message: str, to: str) -> Response:
     response = Response(status=200 if is_partial() else 303)
     response.headers["HX-Redirect" if is_partial() else "Location"] = to
     cookies.set_notice(response, message)
+    return response
+
+
+def may_connect(response: Response, address: str) -> Response:
+    """Let scripts of this page connect to this address, too, and to all below it."""
+    policy = HEADERS["Content-Security-Policy"].replace("connect-src 'self'", f"connect-src 'self' {address}")
+    response.headers["Content-Security-Policy"] = policy
     return response
 
 

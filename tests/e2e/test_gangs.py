@@ -159,3 +159,73 @@ def test_a_training_survives_the_loss_of_one_of_its_nodes(
     assert job["attempt"] == len(attempts) == 2
     assert attempts[1]["start_step"] >= 10
     assert len(losses(system, job_id)) == STEPS
+
+
+def mpi_job(script: Path, text: str) -> dict[str, Any]:
+    script.parent.mkdir(parents=True, exist_ok=True)
+    script.write_text(text)
+    framework = {"type": "CUSTOM", "custom_script_path": str(script), "config": {"launcher": "mpi"}}
+    return {
+        "name": "mpirun on two nodes",
+        "training_config": {"framework": framework, "max_retries": 0},
+        "resource_config": {"node_count": 2, "gpu_count": 1, "device_type": "cpu"},
+    }
+
+
+@pytest.fixture
+def script(assets: dict[str, str], request: pytest.FixtureRequest) -> Path:
+    name: str = request.node.name
+    return Path(assets["model"]).parent / name / "train.py"
+
+
+def test_mpirun_starts_the_ranks_of_two_nodes(system: System, script: Path) -> None:
+    text = (
+        "import torch, torch.distributed as dist\n"
+        "from mpi4py import MPI\n"
+        "world = MPI.COMM_WORLD\n"
+        "dist.init_process_group('gloo')\n"
+        "total = torch.ones(1)\n"
+        "dist.all_reduce(total)\n"
+        "print('sums', world.allreduce(world.rank + 1), int(total), 'of rank', world.rank, flush=True)\n"
+        "dist.destroy_process_group()\n"
+    )
+
+    job_id = system.submit(mpi_job(script, text))
+
+    system.wait_for_status(job_id, "COMPLETED", seconds=120)
+    for rank in (0, 1):
+        assert f"sums 3 2 of rank {rank}" in "\n".join(system.log_lines(job_id, rank=rank))
+    assert system.get(f"/v1/jobs/{job_id}/attempts")["attempts"][0]["node_names"] == ["n1", "n2"]
+    wait_for(lambda: no_job_runs(system), seconds=10, what="both nodes free")
+
+
+def test_a_failing_rank_of_mpi_on_another_node_is_named(system: System, script: Path) -> None:
+    text = (
+        "import os, time\n"
+        "from mpi4py import MPI\n"
+        "MPI.COMM_WORLD.Barrier()\n"
+        "if MPI.COMM_WORLD.rank == 1: os._exit(3)\n"
+        "time.sleep(600)\n"
+    )
+
+    job_id = system.submit(mpi_job(script, text))
+
+    job = system.wait_for_status(job_id, "FAILED", seconds=120)
+    assert job["error_type"] == "SCRIPT_ERROR", job["error_message"]
+    assert "rank 1 ended with exit code 3" in job["error_message"]
+    wait_for(lambda: no_job_runs(system), seconds=30, what="both nodes free")
+
+
+def test_a_job_of_mpi_on_two_nodes_is_paused_resumed_and_cancelled(system: System, script: Path) -> None:
+    text = "import time\nprint('it works', flush=True)\nwhile True: time.sleep(0.1)\n"
+    job_id = system.submit(mpi_job(script, text))
+
+    for command, body, state in (("pause", {"force": True}, "PAUSED"), ("cancel", {}, "CANCELLED")):
+        system.wait_for_status(job_id, "TRAINING", seconds=60)
+        wait_for(lambda: len(system.ranks_of(job_id)) == 2, seconds=60, what="a rank on each node")
+        status, answer = system.call("POST", f"/v1/jobs/{job_id}/{command}", body)
+        assert status in (200, 202), answer
+        system.wait_for_status(job_id, state, seconds=60)
+        wait_for(lambda: no_job_runs(system) and not system.processes_of(job_id), seconds=30, what="nothing left")
+        if state == "PAUSED":
+            assert system.call("POST", f"/v1/jobs/{job_id}/resume", {})[0] == 202

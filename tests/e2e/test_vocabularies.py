@@ -222,6 +222,57 @@ def test_runai_client_leads_a_distributed_training(two_nodes: System) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(200)
+def test_runai_client_has_a_master_of_its_own_and_copies(two_nodes: System) -> None:
+    system = two_nodes
+    client = runai_of(system).workloads
+    says = """-c 'echo $WHO $RANK of $WORLD_SIZE; sleep 1'"""
+    stage, who = (runai.EnvironmentVariable(name=name, value="the", exclude=False) for name in ("STAGE", "WHO"))
+    wanted = runai.DistributedCreationRequest(
+        name="led",
+        projectId="default",
+        clusterId=CLUSTER,
+        spec=runai.DistributedSpecSpec(
+            command="sleep",
+            args="300",
+            numWorkers=2,
+            environmentVariables=[stage],
+            cleanPodPolicy=runai.CleanPodPolicy.RUNNING,
+        ),
+        masterSpec=runai.MasterSpec(
+            command="sh",
+            args=says,
+            environmentVariables=[who],
+            compute=runai.SupersetSpecAllOfCompute(cpuCoreRequest=1),
+        ),
+    )
+    trials = runai.TrainingSpecSpec(
+        command="sh", args="-c 'echo run $JOB_COMPLETION_INDEX'", completions=3, parallelism=2
+    )
+    search = runai.TrainingCreationRequest(name="trials", projectId="default", clusterId=CLUSTER, spec=trials)
+
+    made = _typed(runai.DistributedWorkload, client.distributed.create_distributed(wanted).data).workload_id
+    tried = _typed(runai.Training1, client.trainings.create_training1(search).data).workload_id
+
+    def read() -> Any:
+        return _typed(runai.DistributedWorkload, client.distributed.get_distributed(made).data)
+
+    def read_copies() -> Any:
+        return _typed(runai.Training1, client.trainings.get_training(tried).data)
+
+    _until(lambda: str(read().actual_phase.value), "Completed")
+    _until(lambda: str(read_copies().actual_phase.value), "Completed")
+    pods = _typed(runai.ListPods200Response, client.pods.get_workload_pods(made).data).pods
+    for name in ("spec", "master_spec"):
+        sent, returned = (getattr(each, name).model_dump(exclude_none=True) for each in (wanted, read()))
+        assert returned == sent
+    assert [pod.name for pod in pods] == ["led-master-0", "led-worker-0", "led-worker-1"]
+    assert {pod.k8s_phase for pod in pods} == {"Succeeded"}
+    assert system.log_lines(f"job-{made}", rank=0) == ["the 0 of 3"]
+    assert [system.log_lines(f"job-{tried}", rank=rank) for rank in (0, 1)] == [["run 0", "run 2"], ["run 1"]]
+
+
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_one_job_in_all_vocabularies(two_nodes: System, forked_agents: ForkedAgents, assets: dict[str, str]) -> None:
     """Made in ModelArts' words, suspended in Run:ai's, read in CyxWiz' and OME's, resumed and finished natively."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import psycopg
 
+from tests.systems.engines import REUSED, close_kept_connections, pids_of_kept_connections
 from tests.systems.servers import PostgresServer
 
 # Indexes keep the pages that they once had.
@@ -20,7 +21,10 @@ SELECT (SELECT (count(*), max(oid::bigint), sum(hashtext(relacl::text)::bigint))
   (SELECT (count(*), max(oid::bigint)) FROM pg_trigger), (SELECT (count(*), max(oid::bigint)) FROM pg_proc),
   (SELECT string_agg(version_num, ' ') FROM alembic_version)
 """
-_OTHERS = "SELECT pg_terminate_backend(pid, 2000) FROM pg_stat_activity WHERE datname = current_database()"
+_OTHERS = """
+SELECT pg_terminate_backend(pid, 2000) FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid() AND pid <> ALL(%s)
+"""
 _WITH_ROWS = """
 SELECT quote_ident(relname) FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace
   AND relname <> 'alembic_version' AND pg_relation_size(oid) > 0
@@ -59,15 +63,17 @@ class ReusedDatabases:
             if reused.tests < MOST_TESTS and self._empty(reused):
                 self._free.append(reused)
                 return
+        close_kept_connections(name)
         reused.keeper.close()
         self._server.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
 
     def close(self) -> None:
         for reused in [*self._free, *self._taken.values()]:
+            close_kept_connections(reused.name)
             reused.keeper.close()
 
     def _make(self) -> _Reused:
-        name = f"reused_{os.urandom(6).hex()}"
+        name = f"{REUSED}{os.urandom(6).hex()}"
         self._server.clone(self._template, name)
         keeper = self._server.connect(name)
         keeper.execute(f"SET session_replication_role = replica; SET lock_timeout = '{LOCK_SECONDS}s'")
@@ -77,7 +83,7 @@ class ReusedDatabases:
     def _empty(reused: _Reused) -> bool:
         """Whether it is like the template again."""
         keeper = reused.keeper
-        keeper.execute(f"{_OTHERS} AND pid <> pg_backend_pid()")
+        keeper.execute(_OTHERS, [pids_of_kept_connections(reused.name)])
         if keeper.execute(_SCHEMA).fetchone() != reused.schema:
             return False
         tables = [str(table) for (table,) in keeper.execute(_WITH_ROWS).fetchall()]

@@ -25,14 +25,16 @@ def role(
     }
 
 
-def submit(world: World, tasks: Sequence[Mapping[str, Any]], **training: Any) -> str:
-    """A job with these roles that waits to be placed; its id."""
+def submit(
+    world: World, tasks: Sequence[Mapping[str, Any]], interactive: Mapping[str, Any] | None = None, **training: Any
+) -> str:
+    """A job with these roles that waits to be placed; its id. ``interactive``: its interactive_config."""
     script = {"base_model": {"model_id": "none"}, "framework": {"type": "CUSTOM"}, "hyperparameters": {}}
     document = make_document(
         training_config={**script, **training},
         data_config={"sources": [{"path": str(world.directory / "mine/data.jsonl")}]},
     )
-    document |= {"resource_config": {}, "tasks": list(tasks)}
+    document |= {"resource_config": {}, "tasks": list(tasks), "interactive_config": dict(interactive or {})}
     with world.db.write() as session:
         return make_job(session, document=document).id
 

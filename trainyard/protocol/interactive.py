@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 PROTOCOL = "trainyard.session.v1"  # the WebSocket's subprotocol
+PAGE_TICKET = "trainyard.ticket."  # with the ticket, another subprotocol: scripts of pages can set no header
 SOCKET = "sessions.sock"  # of the session server, in the run directory
 
 STDIN, STDOUT, STDERR, STATUS, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255

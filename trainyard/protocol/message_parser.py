@@ -191,6 +191,7 @@ def _rank_exit(message: Fields) -> RankExit:
         exit_code=_whole(message, "exit_code"),
         signal=clean_text(killed_by, 32) if isinstance(killed_by, str) else None,
         at=_or(None, lambda: _number(message.get("at"))),
+        follows=message.get("follows") is True,
     )
 
 

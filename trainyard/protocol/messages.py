@@ -167,6 +167,7 @@ class RankExit:
     exit_code: int
     signal: str | None
     at: float | None = None  # on the machine's monotonic clock
+    follows: bool = field(default=False, metadata={"sparse": True})  # its launcher ended it: another rank had failed
 
 
 Report = (

@@ -9,8 +9,10 @@ from typing import Any
 class RoleInstance:
     """One of ``count`` copies of a role: its place among all ranks, its program and its devices.
 
-    ``address`` and ``port`` are those where the role's rank 0 listens. ``max_restarts``: how often the agent starts it
-    again alone; 0 for roles that fail with their job.
+    Its world are the ranks that torchrun's variables count: those of its role, of several roles, or its own. There the
+    instance has the number ``node_rank`` of ``nodes``; None: those within its role. ``address`` and ``port`` are those
+    where the world's rank 0 listens, in the instance ``leader_index`` of the role ``leader``; "": of its own role.
+    ``max_restarts``: how often the agent starts it again alone; 0 for roles that fail with their job.
     """
 
     role: str
@@ -18,8 +20,12 @@ class RoleInstance:
     count: int
     first_rank: int  # of all ranks of the attempt
     ranks: int
-    role_first_rank: int  # of the ranks of its role
-    role_world_size: int
+    role_first_rank: int  # of the ranks of its world
+    role_world_size: int  # ranks of its world
+    node_rank: int | None = None
+    nodes: int | None = None
+    leader: str = ""
+    leader_index: int = 0
     script: str = ""
     arguments: tuple[str, ...] = ()
     command: tuple[str, ...] = ()

@@ -102,6 +102,7 @@ class RunSpec:
     image: ImageEnvironment | None = None  # None: with the node's programs
     packages_path: str = ""  # virtual environment of the ranks; empty: they have the node's packages
     proxy_port: int = 0  # of loopback, where an HTTP proxy leads out of the sandbox; 0: there is none
+    resource_limits: Document = field(default_factory=dict)  # as workers.rank.resource_limits sets them
     keep_seconds: int = 0  # how long the sandbox stays after a rank has failed
     instances: tuple[RoleInstance, ...] = ()
     tasks: Document = field(default_factory=dict)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from app.domain.nodes.sandboxes import WITHOUT_NAMESPACES
 from app.domain.scheduling.resources import MIG_PROFILE, Device, gpu_of, normalise_gpu_type, slice_index, slice_of
 from app.domain.spec.frameworks.custom import MPI
 from app.domain.spec.frameworks.requirements import EVALUATE, EXPORT, EXTRAS, FULL, IMAGES, LIMITS, MOUNTS, NAMESPACES
@@ -17,7 +18,6 @@ from workers.node.nvlink import grouped, links_of
 from workers.node.nvml import InventoryNvml
 from workers.rank.mpi import MPIRUN
 from workers.sandbox.control_groups import CONTROLLERS, find_hierarchies
-from workers.sandbox.sandbox import PROCESS
 
 try:
     import pynvml
@@ -53,9 +53,9 @@ def found_capabilities(sandbox: str, data_dir: Path) -> tuple[str, ...]:
     """Capabilities detected on this node, in addition to the configured ones; ``sandbox`` is the setting."""
     extras = (extra.name for extra in (*EXTRAS.values(), EXPORT, EVALUATE) if _has_module(extra.module))
     limits = (LIMITS,) if set(find_hierarchies().parents) == set(CONTROLLERS) else ()
-    shown = () if sandbox == PROCESS else (MOUNTS,)
-    images = () if sandbox == PROCESS or lack_of_images(data_dir) else (IMAGES,)
-    isolation = () if sandbox == PROCESS else (FULL, NAMESPACES) if limits else (NAMESPACES,)
+    shown = () if sandbox in WITHOUT_NAMESPACES else (MOUNTS,)
+    images = () if sandbox in WITHOUT_NAMESPACES or lack_of_images(data_dir) else (IMAGES,)
+    isolation = () if sandbox in WITHOUT_NAMESPACES else (FULL, NAMESPACES) if limits else (NAMESPACES,)
     return (*extras, *((MPI,) if shutil.which(MPIRUN) else ()), *limits, *shown, *images, *isolation)
 
 

@@ -188,7 +188,7 @@ def _found_capabilities(settings: Settings) -> tuple[str, ...]:
 def _sandbox(wanted: str, *, was: str = "") -> str:
     """The sandbox of this node, or why it has none. ``was`` is the last known state, which is not logged again."""
     try:
-        return choose_sandbox(wanted).kind
+        return choose_sandbox(wanted).reported
     except SandboxUnavailable as error:
         if wanted == BUBBLEWRAP:
             raise

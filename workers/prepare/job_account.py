@@ -14,7 +14,7 @@ def account_of(user: User, image: JobImage, sandbox: Sandbox) -> Account:
         raise AttemptFailed(
             "INTERNAL",
             "this node can't run jobs as another user (resource_config.user): its jobs run without a sandbox; remove "
-            "TRAINYARD_NODE_SANDBOX=process there",
+            "TRAINYARD_NODE_SANDBOX there",
         )
     given = image.account
     if user.uid is None:

@@ -1,11 +1,47 @@
 """What an attempt may use on this node: the job's limits, and the operator's where the job has none."""
 
-from dataclasses import replace
+import math
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
-from app.domain.spec.model import ResourceConfig
+from app.domain.spec.model import JobDocument, ResourceConfig
 from config.settings import Settings
 from workers.attempt_failed import AttemptFailed
-from workers.sandbox.control_groups import Hierarchies, Limits
+from workers.rank.resource_limits import LOCKED_MB, OPEN_FILES, PROCESSES, STACK_MB, most_possible
+from workers.sandbox import control_groups
+from workers.sandbox.control_groups import Hierarchies, Limits, find_hierarchies
+from workers.sandbox.cores import OwnCores, take_cores
+from workers.sandbox.sandbox import BUBBLEWRAP, Sandbox
+
+# The first version of Linux that counts the processes of a user in each user namespace apart.
+_COUNTS_APART = (5, 14)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LimitsHere:
+    """Limits of an attempt on this node, and what holds them."""
+
+    limits: Limits  # of all processes together
+    groups: Hierarchies
+    cores: OwnCores
+    of_processes: Mapping[str, Any]  # of each, for workers.rank.resource_limits
+
+
+def limits_here(document: JobDocument, settings: Settings, sandbox: Sandbox) -> LimitsHere:
+    """Raises AttemptFailed where this node can't hold a limit that the job requires."""
+    resources, groups = document.resource_config, find_hierarchies()
+    limits = limits_of(resources, settings, groups)
+    of_processes = resource_limits_of(resources, settings, groups, sandbox)
+    cores = OwnCores() if document.tasks else own_cores(resources, settings)  # roles reserve theirs themselves
+    return LimitsHere(
+        limits=replace(limits, cores=cores.numbers),
+        groups=groups,
+        cores=cores,
+        of_processes=of_processes | cores.as_limit,
+    )
 
 
 def limits_of(resources: ResourceConfig, settings: Settings, groups: Hierarchies) -> Limits:
@@ -23,6 +59,42 @@ def limits_of(resources: ResourceConfig, settings: Settings, groups: Hierarchies
         memory_mb=wanted.memory_mb or _default_memory(resources, settings),
         processes=wanted.processes or settings.node.max_processes,
     )
+
+
+def resource_limits_of(
+    resources: ResourceConfig, settings: Settings, groups: Hierarchies, sandbox: Sandbox
+) -> dict[str, Any]:
+    """Limits of the kernel for each process of the attempt. Raises AttemptFailed where it can't have what it asks."""
+    asked = resources.limits
+    found = {OPEN_FILES: asked.open_files, STACK_MB: asked.stack_mb, LOCKED_MB: asked.locked_mb}
+    for name, amount in found.items():
+        most = most_possible(name)
+        if asked.required and most is not None and amount > most:
+            raise AttemptFailed(
+                "INTERNAL",
+                f"resource_config.limits.{name} is {amount}, and this node may give {most}; ask for less, "
+                f"or raise the limit of the worker ({_IN_A_UNIT[name]} in its systemd unit, `ulimit -H` in a shell)",
+            )
+    if control_groups.PROCESSES not in groups.parents and _counts_processes(sandbox):
+        found[PROCESSES] = asked.processes or settings.node.max_processes
+    return {name: amount for name, amount in found.items() if amount}
+
+
+def own_cores(resources: ResourceConfig, settings: Settings) -> OwnCores:
+    """Those that the job has reserved, and those up to its limit; none unless the operator gives jobs some."""
+    wanted = math.ceil(max(resources.cpu_cores, resources.limits.cpu_cores)) if resources.cpu_cores else 0
+    if not settings.node.pin_cores:
+        return OwnCores()
+    return take_cores(settings.data.dir.resolve(), wanted, os.sched_getaffinity(0))
+
+
+_IN_A_UNIT = {OPEN_FILES: "LimitNOFILE=", STACK_MB: "LimitSTACK=", LOCKED_MB: "LimitMEMLOCK="}
+
+
+def _counts_processes(sandbox: Sandbox) -> bool:
+    """Whether the kernel's limit of processes counts those of the sandbox alone; it never holds for root."""
+    release = tuple(map(int, re.findall(r"\d+", os.uname().release)[:2]))
+    return sandbox.kind == BUBBLEWRAP and os.geteuid() != 0 and release >= _COUNTS_APART
 
 
 def _default_memory(resources: ResourceConfig, settings: Settings) -> int:

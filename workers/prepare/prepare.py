@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from app.database.engine import Database
+from app.domain.nodes.sandboxes import WITHOUT_NAMESPACES
 from app.domain.scheduling.resources import gpu_of
 from app.domain.spec.credentials import access_of, texts_of
 from app.domain.spec.document import judging_model
@@ -37,7 +38,7 @@ from workers.prepare.job_account import account_of
 from workers.prepare.job_image import JobImage, with_image
 from workers.prepare.job_mounts import Mounted, check_placements, with_mounts
 from workers.prepare.kept_tokens import KeptTokens, kept_tokens
-from workers.prepare.limits import limits_of
+from workers.prepare.limits import limits_here
 from workers.prepare.model_files import digest_of
 from workers.prepare.model_weights import with_results
 from workers.prepare.named_files import named_files
@@ -51,9 +52,8 @@ from workers.prepare.start import find_start
 from workers.prepare.uploaded_data import uploads_of
 from workers.publishing.preflight import check_output
 from workers.run_dir.layout import RunDirectory, write_atomically
-from workers.sandbox.control_groups import find_hierarchies
 from workers.sandbox.launcher import LaunchPlan
-from workers.sandbox.sandbox import PROCESS, Sandbox, SandboxUnavailable, choose_sandbox
+from workers.sandbox.sandbox import Sandbox, SandboxUnavailable, choose_sandbox
 from workers.sandbox.spec import FilesystemView, ImageRoot, SandboxSpec
 
 PROXY_PORT = 3128  # free, because the loopback is that of the attempt alone
@@ -79,35 +79,35 @@ def prepare(
     redaction.add(texts_of(secrets))  # before anything can log them
     check_output(settings, work)  # first: it is quick, and what is fetched next may not be
     library = library_for(settings, db, work.project, secrets)
-    sources = find_sources(library, work.framework, work.document)
-    sources, model = with_results(db, storage, work, sources, run.path)
+    sources, model = with_results(db, storage, work, find_sources(library, work.framework, work.document), run.path)
     weights = "" if work.is_training else digest_of(each.path for each in (sources.model, sources.tokenizer) if each)
     start = find_start(storage, work, run, sources, weights)
     spec = make_spec(work, run, sources, start, proxy_port=proxy_port(settings, work))
     spec = replace(spec, weights_path=str(model or ""), weights_sha256=weights)
-    spec = replace(spec, max_output_files=settings.storage.max_output_files)
+    held = limits_here(work.document, settings, sandbox := sandbox_of(settings))
+    spec = replace(spec, max_output_files=settings.storage.max_output_files, resource_limits=held.of_processes)
     refuse_changed_reward(start, spec.reward_sha256)
     environment = job_environment(work.document.training_config.environment, secrets)
     tokens = kept_tokens(library, spec, sources, environment) if work.is_training else None
     if (stored := tokens.restore() if tokens is not None else None) is not None:
         spec, tokens = replace(spec, tokens_path=str(stored)), None
-    image = with_image(spec, work.document, settings, library, sandbox := sandbox_of(settings))
+    image = with_image(spec, work.document, settings, library, sandbox)
     packages = with_packages(image.spec, work.document, settings, library, sandbox, environment, sources.code)
     roles = with_roles(packages, RolesHere(settings, work, library, sandbox, run), sources, secrets)
     mounted = with_mounts(roles.spec, with_secrets(work.document, secrets), sources, run, sandbox)
     write_atomically(run.spec, mounted.spec.to_document())
-    named = named_files(library, work.document.training_config.framework)
-    readable = (*sources.readable, *filter(None, (start.path, model, stored)), *named, *roles.readable)
+    named = (*named_files(library, work.document.training_config.framework), *roles.readable, start.path, model, stored)
+    readable = (*sources.readable, *filter(None, named))
     view = view_of(settings, storage, run, mounted, code=sources.code, readable=readable, image=image.root)
-    groups = find_hierarchies()
     plan = LaunchPlan(
         spec=mounted.spec,
         spec_path=run.spec,
         confinement=confinement_of(settings, work, view, image, sandbox),
         sandbox=sandbox,
         job_environment=environment,
-        limits=limits_of(work.document.resource_config, settings, groups),
-        groups=groups,
+        limits=held.limits,
+        groups=held.groups,
+        cores=held.cores,
         role_environments=roles.environments,
     )
     return Prepared(plan=plan, start=start, redaction=redaction, tokens=tokens, image=image, packages=packages)
@@ -128,7 +128,8 @@ def confinement_of(
 
 def has_own_network(settings: Settings, work: Work) -> bool:
     """Whether the ranks have loopback alone; those of several nodes must reach each other."""
-    return not work.is_gang and settings.node.network != HOST_NETWORK and settings.node.sandbox != PROCESS
+    node = settings.node
+    return not work.is_gang and node.network != HOST_NETWORK and node.sandbox not in WITHOUT_NAMESPACES
 
 
 def proxy_port(settings: Settings, work: Work) -> int:

@@ -10,7 +10,6 @@ import argparse
 import contextlib
 import os
 import random
-import resource
 import selectors
 import signal
 import socket
@@ -39,6 +38,7 @@ from workers.rank import mpi
 from workers.rank.environment import own_python, rank_command, rank_environment
 from workers.rank.keeping import Keeping
 from workers.rank.rank_process import as_rank, spawn_rank
+from workers.rank.resource_limits import limit_resources
 from workers.rank.role_processes import RoleProcesses
 from workers.rank.role_ranks import RoleRanks
 from workers.rank.session_host import SessionHost
@@ -69,8 +69,8 @@ def run(spec_path: Path, log_fds: list[int], control_fd: int, *, fork_rank: Fork
     """As ``main``; ranks of built-in trainers are forked if ``fork_rank`` can do it."""
     control = socket.socket(fileno=control_fd)
     adopt_orphans()
-    _leave_no_core_dumps()
     spec = RunSpec.read(spec_path)
+    limit_resources(spec.resource_limits)
     if spec.launcher != mpi.MPI:  # whose ranks open their logs through the descriptors of this process
         hide_from_same_user()  # a rank could take the supervisor's socket
     agent = RankAgent(spec, spec_path, log_fds, control, fork_rank)
@@ -101,6 +101,8 @@ class RankAgent:
         self._ranks: dict[int, int] = {}  # pid → rank, of live ranks
         self._ended: set[int] = set()
         self._mpirun: mpi.Mpirun | None = None  # as long as it runs
+        self._following: set[int] = set()  # ranks that mpirun ends because another has failed
+        self._mpi_nodes: mpi.MpiNodes | None = None  # of a job that mpirun starts on several
         self._role_environments: Mapping[str, Mapping[str, str]] = {}
         self._roles: RoleRanks | None = None  # of a job whose ranks run different programs
         self._collector = 0  # pid of workers.rank.script_checkpoints, while it runs
@@ -153,6 +155,7 @@ class RankAgent:
         if start["type"] != "start":
             raise SystemExit(EXIT_STOPPED)
         self._role_environments = start.get("roles", {})
+        self._mpi_nodes = mpi.MpiNodes.from_message(start.get("mpi"))
         return dict(start["environment"])
 
     def _start_ranks(self, job_environment: Mapping[str, str]) -> None:
@@ -172,7 +175,9 @@ class RankAgent:
         if self._spec.launcher == mpi.MPI:
             # One command for all: references to a rank's own number are those of the first.
             command, parent = rank_command(self._spec, self._spec_path, environments[0]), os.getpid()
-            self._mpirun = mpi.Mpirun(command, directory, environments, self._log_fds, prepare=lambda: as_rank(parent))
+            self._mpirun = mpi.Mpirun(
+                self._spec, command, environments, self._log_fds, self._mpi_nodes, prepare=lambda: as_rank(parent)
+            )
             return  # the ranks open their logs through this process's descriptors
         # A variable of the job may be one that libraries read when they are imported.
         fork = self._fork_rank if not job_environment else None
@@ -311,14 +316,18 @@ class RankAgent:
                 self._ranks[message["pid"]] = message["rank"]
                 if self._kill_at is not None:  # it started while the others were being stopped
                     kill([message["pid"]], signal.SIGTERM)
+            elif message["type"] == "rank_follows":
+                self._following.add(message["rank"])
             else:
                 self._ranks = {pid: rank for pid, rank in self._ranks.items() if rank != message["rank"]}
                 self._rank_ended(message["rank"], message["code"], message["at"])
 
     def _mpirun_ended(self, code: int) -> None:
         """Report ranks that mpirun did not start or that ended with it; usually it ends last."""
+        if self._mpirun is not None:
+            self._mpirun.close()
         self._mpirun = None
-        for rank in range(self._spec.local_ranks):
+        for rank in self._spec.ranks:
             if rank not in self._ended and code != 0:
                 self._rank_ended(rank, code, time.monotonic())
         # For example of a rank that exited with 0, but without MPI_Finalize.
@@ -330,10 +339,11 @@ class RankAgent:
         if self._roles is not None and self._roles.took(rank, code):
             return
         self._ended.add(rank)
-        killed_by = signal_name(-code) if code < 0 else None
-        ended = RankExit(rank=rank, exit_code=128 - code if code < 0 else code, signal=killed_by, at=at)
+        name, follows = signal_name(-code) if code < 0 else None, rank in self._following
+        ended = RankExit(rank=rank, exit_code=128 - code if code < 0 else code, signal=name, at=at, follows=follows)
         self._send({"type": ended.type, "rank": rank, **fields_of(ended)})
         if code != 0 and self._kill_at is None:
+            self._following |= set(self._spec.ranks) if follows else set()
             self._stop(TEARDOWN_SECONDS, code if code > 0 else 128 - code)
 
     def _send(self, message: Message) -> None:
@@ -356,11 +366,6 @@ def free_port() -> int:
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind((LOOPBACK, port))
             return port
-
-
-def _leave_no_core_dumps() -> None:
-    """A core dump would hold the job's secrets, and may be written by a process of root."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 @contextlib.contextmanager

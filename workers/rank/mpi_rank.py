@@ -32,9 +32,15 @@ def main() -> int:
     # mpirun ends the whole process group of a rank; this process survives to report how the rank ended.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     rank = int(os.environ[RANK])
-    log = os.open(plan["logs"][rank], os.O_WRONLY)
+    local_rank = rank - plan["first_rank"]
+    if not 0 <= local_rank < len(plan["logs"]):
+        raise SystemExit(f"mpirun has started rank {rank} on a node that it doesn't belong to")
+    log = os.open(plan["logs"][local_rank], os.O_WRONLY)
     reports = os.open(plan["reports"], os.O_WRONLY)
-    process = _start(plan, rank, log)
+    # The agent sends its SIGTERM to the rank alone, mpirun to this process, too: once another rank has failed.
+    follows = encode({"type": "rank_follows", "rank": rank})
+    signal.signal(signal.SIGTERM, lambda *_: os.write(reports, follows) and None)
+    process = _start(plan, local_rank, log)
     # Less than PIPE_BUF: what several ranks write at the same time is not mixed.
     os.write(reports, encode({"type": "rank_started", "rank": rank, "pid": process.pid}))
     code = process.wait()
@@ -42,7 +48,7 @@ def main() -> int:
     return code if code >= 0 else 128 - code
 
 
-def _start(plan: dict[str, Any], rank: int, log: int) -> "subprocess.Popen[bytes]":
+def _start(plan: dict[str, Any], local_rank: int, log: int) -> "subprocess.Popen[bytes]":
     parent = os.getpid()
 
     def prepare() -> None:
@@ -52,7 +58,7 @@ def _start(plan: dict[str, Any], rank: int, log: int) -> "subprocess.Popen[bytes
     inherited = {name: value for name, value in os.environ.items() if name.startswith(PASSED_ON)}
     return subprocess.Popen(
         plan["command"],
-        env={**plan["environments"][rank], **inherited},
+        env={**plan["environments"][local_rank], **inherited, **plan["settings"]},
         cwd=plan["directory"],
         stdin=subprocess.DEVNULL,
         stdout=log,

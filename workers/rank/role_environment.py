@@ -1,4 +1,4 @@
-"""What a rank of a role sees of its job: torchrun's variables within its role, and the places of all roles."""
+"""What a rank of a role sees of its job: torchrun's variables within its world, and the places of all roles."""
 
 import json
 from collections.abc import Mapping
@@ -9,10 +9,10 @@ from trainyard.protocol.run_spec import Gang, RunSpec
 
 
 def spec_of(spec: RunSpec, instance: RoleInstance) -> RunSpec:
-    """The specification as if its job were this role alone, and each of the role's instances a node."""
+    """The specification as if its job were the instance's world alone, and each of that world's instances a node."""
     gang = Gang(
-        node_rank=instance.index,
-        nodes=instance.count,
+        node_rank=instance.index if instance.node_rank is None else instance.node_rank,
+        nodes=instance.count if instance.nodes is None else instance.nodes,
         local_ranks=instance.ranks,
         address=instance.address,
         port=instance.port,
@@ -36,8 +36,9 @@ def spec_of(spec: RunSpec, instance: RoleInstance) -> RunSpec:
 
 
 def role_variables(spec: RunSpec, instance: RoleInstance, local_rank: int) -> Mapping[str, str]:
-    """Where the rank is among all of the job, and where the others are."""
+    """Where the rank is in its world, whose instances may have other numbers of ranks, and in the job."""
     return {
+        "RANK": str(instance.role_first_rank + local_rank),
         "TRAINYARD_ROLE": instance.role,
         "TRAINYARD_TASK_INDEX": str(instance.index),
         "TRAINYARD_TASKS": json.dumps(spec.tasks),

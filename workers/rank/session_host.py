@@ -6,7 +6,7 @@ import socket
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from trainyard.protocol.channel import short_address
 from trainyard.protocol.interactive import SOCKET
@@ -88,21 +88,30 @@ class SessionHost:
     def _start(self, listener: socket.socket) -> None:
         parent = os.getpid()
         self._starts += 1
-        process = subprocess.Popen(
-            [*own_python(self._spec), *_LEAN, "-m", "workers.rank.sessions", str(listener.fileno())],
-            env=session_server_environment(),
-            cwd=self._spec.run_dir,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            pass_fds=[listener.fileno()],
-            preexec_fn=lambda: as_rank(parent),  # noqa: PLW1509 – this process has one thread
-        )
+        with self._input() as configuration:
+            process = subprocess.Popen(
+                [*own_python(self._spec), *_LEAN, "-m", "workers.rank.sessions", str(listener.fileno())],
+                env=session_server_environment(),
+                cwd=self._spec.run_dir,
+                stdin=configuration,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=[listener.fileno()],
+                preexec_fn=lambda: as_rank(parent),  # noqa: PLW1509 – this process has one thread
+            )
         process.returncode = 0  # collected with all other children
         self.pid = process.pid
-        assert process.stdin is not None  # noqa: S101 – for the type checker: it is a pipe
-        with process.stdin:
-            process.stdin.write(self._configuration)
+
+    def _input(self) -> IO[bytes]:
+        """The configuration in memory: with a pipe the agent would wait for a server that a rank has stopped."""
+        file = open(os.memfd_create("sessions"), "w+b")  # noqa: PTH123, SIM115 – it has no path; the caller closes it
+        try:
+            file.write(self._configuration)
+            file.seek(0)
+        except OSError:
+            file.close()
+            raise
+        return file
 
 
 def _notebook(spec: RunSpec) -> dict[str, str]:

@@ -12,7 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from app.host.oom_score import RAISED_BY_SHELL
 from app.host.processes import ATTEMPT_GROUPS
+from workers.sandbox.cores import ranges
 
 PROC = Path("/proc")
 GROUPS = Path("/sys/fs/cgroup")
@@ -20,6 +22,8 @@ PARENT = ATTEMPT_GROUPS  # of all groups of attempts
 PLATFORM = "trainyard-platform"  # version 2: where our own processes are, as groups with children may have none
 MEMORY, PROCESSES, CPU = "memory", "pids", "cpu"
 CONTROLLERS = (MEMORY, PROCESSES, CPU)
+CORES = "cpuset"  # used where it is there; the others are needed
+_MEMORY_NODES = "cpuset.mems"
 _PERIOD_MICROSECONDS = 100_000
 _KILL_SECONDS = 1.0
 _POLL_SECONDS = 0.01
@@ -33,6 +37,7 @@ class Limits:
     memory_mb: int = 0
     processes: int = 0  # threads count, too
     cpus: float = 0.0
+    cores: tuple[int, ...] = ()  # on which its processes stay; as far as groups can hold it, else as they please
 
     @property
     def controllers(self) -> frozenset[str]:
@@ -88,14 +93,18 @@ class Hierarchies:
 
     parents: Mapping[str, Path]  # controller → directory of the groups of attempts
     version: int
+    cores: Path | None = None  # of those that hold processes on cores; None: they can't be made
 
     def make(self, name: str, limits: Limits) -> Group:
         """A group with these limits; also removes those of attempts that have ended. Raises OSError."""
         directories = {}
-        for controller, parent in self.parents.items():
+        pinning = {CORES: self.cores} if self.cores is not None and limits.cores else {}
+        for controller, parent in {**self.parents, **pinning}.items():
             _remove_empty(parent)
             directories[controller] = parent / name
             directories[controller].mkdir(parents=True, exist_ok=True)
+        if pinning:
+            _hold(directories[CORES], limits.cores)
         group = Group(directories, self.version)
         group.limit(limits)
         return group
@@ -114,16 +123,32 @@ def find_hierarchies(*, proc: Path = PROC, groups: Path = GROUPS) -> Hierarchies
         parent = (inside if inside.is_dir() else mounted) / PARENT
         if mounted.is_dir() and _is_usable(parent):
             parents[name] = parent
-    return Hierarchies(parents, 1)
+    return Hierarchies(parents, 1, _version_1_cores(groups / CORES, own.get(CORES, "")))
+
+
+def _version_1_cores(mounted: Path, own: str) -> Path | None:
+    """Where groups for cores can be made. A new one of version 1 has no cores and no memory until it gets some."""
+    inside = mounted / own.lstrip("/")
+    base = inside if inside.is_dir() else mounted
+    parent = base / PARENT
+    if not mounted.is_dir() or not _is_usable(parent):
+        return None
+    try:
+        for file in (_MEMORY_NODES, "cpuset.cpus"):
+            if not _words(parent / file):
+                _write(parent / file, (base / file).read_text().strip())
+    except OSError:
+        return None
+    return parent
 
 
 # Before the command starts anything: a process that joined later would leave its children outside.
-_JOIN = 'while [ "$1" != -- ]; do echo 0 > "$1" || exit; shift; done; shift; exec "$@"'
+_JOIN = RAISED_BY_SHELL + 'while [ "$1" != -- ]; do echo 0 > "$1" || exit; shift; done; shift; exec "$@"'
 
 
 def joining(files: Sequence[Path], command: Sequence[str]) -> Sequence[str]:
-    """The command, in the control groups with these files."""
-    return ["sh", "-c", _JOIN, "sh", *map(str, files), "--", *command] if files else command
+    """The command, in the control groups with these files, and ended before the platform where memory runs out."""
+    return ["sh", "-c", _JOIN, "sh", *map(str, files), "--", *command]
 
 
 def _version_2(own: Path) -> Hierarchies:
@@ -138,7 +163,27 @@ def _version_2(own: Path) -> Hierarchies:
             _write(directory / "cgroup.subtree_control", " ".join(f"+{name}" for name in CONTROLLERS))
     except OSError:
         return Hierarchies({}, 2)
-    return Hierarchies(dict.fromkeys(CONTROLLERS, parent) if _is_usable(parent) else {}, 2)
+    if not _is_usable(parent):
+        return Hierarchies({}, 2)
+    return Hierarchies(dict.fromkeys(CONTROLLERS, parent), 2, parent if _has_cores(base, parent) else None)
+
+
+def _has_cores(base: Path, parent: Path) -> bool:
+    """Give groups of attempts the controller of cores, which this group need not have been given itself."""
+    if CORES not in _words(base / "cgroup.controllers"):
+        return False
+    with contextlib.suppress(OSError):
+        for directory in (base, parent):
+            _write(directory / "cgroup.subtree_control", f"+{CORES}")
+        return True
+    return False
+
+
+def _hold(group: Path, cores: Sequence[int]) -> None:
+    """Raises OSError."""
+    if not _words(group / _MEMORY_NODES) and (group.parent / _MEMORY_NODES).exists():
+        (group / _MEMORY_NODES).write_text((group.parent / _MEMORY_NODES).read_text().strip())
+    (group / "cpuset.cpus").write_text(ranges(cores))
 
 
 def _move_processes(source: Path, target: Path) -> None:

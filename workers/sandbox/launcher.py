@@ -14,8 +14,10 @@ from app.host import processes
 from trainyard.protocol.channel import Message, encode
 from trainyard.protocol.run_spec import RunSpec
 from workers.rank.environment import own_python
+from workers.rank.mpi import MpiNodes
 from workers.rank.spec_sections import training_config
 from workers.sandbox.control_groups import Group, Hierarchies, Limits, joining
+from workers.sandbox.cores import OwnCores
 from workers.sandbox.forked_launch import AGENT, Forked, launch_forked
 from workers.sandbox.node_python import CODE
 from workers.sandbox.sandbox import BUBBLEWRAP, PROCESS, Sandbox
@@ -46,7 +48,9 @@ class LaunchPlan:
     job_environment: Mapping[str, str]
     limits: Limits
     groups: Hierarchies  # where the limits are set
+    cores: OwnCores = field(default_factory=OwnCores)  # released by who holds the plan, after the ranks' end
     role_environments: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # in place of the job's, by role
+    mpi: MpiNodes | None = None  # of a job that mpirun starts on several nodes
 
     @property
     def view(self) -> FilesystemView:
@@ -143,7 +147,10 @@ def launch(plan: LaunchPlan) -> LaunchedRanks:
             os.close(writer)
     launched = LaunchedRanks(plan, process, ours, [reader for reader, _ in pipes], group)
     roles = {name: dict(environment) for name, environment in plan.role_environments.items()}
-    launched.send({"type": "start", "environment": dict(plan.job_environment), **({"roles": roles} if roles else {})})
+    more = {"roles": roles} if roles else {}
+    if plan.mpi is not None:
+        more["mpi"] = plan.mpi.to_message()
+    launched.send({"type": "start", "environment": dict(plan.job_environment), **more})
     return launched
 
 

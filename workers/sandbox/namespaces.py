@@ -8,7 +8,7 @@ import ctypes
 import os
 from pathlib import Path
 
-from app.host.process_options import prctl
+from app.host.process_options import drop_capabilities, prctl
 
 # The kinds of namespaces that bubblewrap may make, by their names in /proc/PID/ns: of linux/sched.h.
 KINDS = {
@@ -22,7 +22,6 @@ KINDS = {
 }
 _PR_SET_DUMPABLE, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 4, 24, 38
 _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
-_CAPABILITY_VERSION = 0x20080522  # _LINUX_CAPABILITY_VERSION_3: two words for each set
 _LAST_CAPABILITY = Path("/proc/sys/kernel/cap_last_cap")
 
 
@@ -45,8 +44,7 @@ def drop_permissions() -> None:
     prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
     for capability in range(last + 1):
         prctl(_PR_CAPBSET_DROP, capability)
-    header, nothing = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0), (ctypes.c_uint32 * 6)()
-    _check(_libc().capset(header, nothing), "capset")
+    drop_capabilities()
     prctl(_PR_SET_DUMPABLE, 1)
 
 

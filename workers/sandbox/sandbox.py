@@ -3,20 +3,24 @@
 One sandbox holds all ranks of an attempt on this node, so that they share /dev/shm and IPC.
 """
 
+import json
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from app.domain.nodes.sandboxes import AT_OWN_RISK, BUBBLEWRAP, PROCESS, WAYS_OUT
+from app.domain.nodes.sandboxes import AT_OWN_RISK, BUBBLEWRAP, LANDLOCK, PROCESS, WAYS_OUT
 from app.host.bubblewrap import Lack, lack_of_sandbox
+from app.host.landlock import lack_of_landlock
 from app.host.overlays import MERGED, overlay_command
 from app.host.system_calls import filter_file
 from workers.sandbox.accounts import HOSTS, account_files
 from workers.sandbox.kernel_files import kernel_arguments
-from workers.sandbox.mounts import mounts
+from workers.sandbox.landlock_rules import file_rules
+from workers.sandbox.mounts import OURS, mounts
 from workers.sandbox.placements import Kind, Mount
 from workers.sandbox.spec import Account, SandboxSpec
 
@@ -30,6 +34,8 @@ NAMESPACES = (
 )
 OWN_NETWORK = ("--unshare-net",)
 _KERNEL = ("--dev", "/dev", "--proc", "/proc", "--ro-bind", "/sys", "/sys")
+_ENTERS = f"import sys; sys.path.insert(0, {str(OURS)!r}); from workers.sandbox.landlocked import main; main()"
+_LANDLOCKED = (sys.executable, "-I", "-c", _ENTERS)
 _SHARED_MEMORY = ("--perms", "1777", "--tmpfs", "/dev/shm")  # noqa: S108 – a mount point
 _ALWAYS_READ_ONLY = (Path("/"), Path("/dev"))
 _READ_ONLY_IN_IMAGES = (Path("/dev"),)  # what is written to the root lies in the run directory
@@ -55,6 +61,7 @@ class Sandbox(Protocol):
     """Wraps a command line so that it runs confined to a view."""
 
     kind: str
+    reported: str  # by the node: more kinds than matter to what runs in them
 
     def enclosed(self, command: Sequence[str], spec: SandboxSpec) -> AbstractContextManager[Enclosed]:
         """To be started once, inside the context; also prepares directories that the confinement needs."""
@@ -64,7 +71,7 @@ class Sandbox(Protocol):
 class ProcessGroup:
     """No confinement: for machines whose operator trusts all users with the node worker's permissions."""
 
-    kind = PROCESS
+    kind = reported = PROCESS
 
     @contextmanager
     def enclosed(self, command: Sequence[str], spec: SandboxSpec) -> Iterator[Enclosed]:
@@ -74,12 +81,29 @@ class ProcessGroup:
         yield Enclosed(command)
 
 
+class Landlocked(ProcessGroup):
+    """Processes of the worker's user that reach the files of their attempt alone, and no more system calls than others:
+    for machines without namespaces. Network, users and processes are the machine's.
+    """
+
+    reported = LANDLOCK
+
+    @contextmanager
+    def enclosed(self, command: Sequence[str], spec: SandboxSpec) -> Iterator[Enclosed]:
+        view = spec.view
+        view.temporary_dir.mkdir(parents=True, exist_ok=True)
+        rules = [[str(path), rights] for path, rights in file_rules(view)]
+        temporary = ("env", f"TMPDIR={view.temporary_dir}")  # /tmp is the machine's
+        with super().enclosed(command, spec) as plain, _text_file(json.dumps(rules)) as file:
+            yield Enclosed([*_LANDLOCKED, str(file), "--", *temporary, *plain.command], (*plain.files, file))
+
+
 class Bubblewrap:
     """Own user, mount, PID, IPC, UTS, cgroup and network namespaces, a root of its own, and a filter of system calls;
     everything dies with the supervisor's main thread.
     """
 
-    kind = BUBBLEWRAP
+    kind = reported = BUBBLEWRAP
 
     @contextmanager
     def enclosed(self, command: Sequence[str], spec: SandboxSpec) -> Iterator[Enclosed]:
@@ -166,6 +190,10 @@ def choose_sandbox(setting: str = "auto") -> Sandbox:
     """The sandbox for the setting `node.sandbox`, tested on this machine. Raises SandboxUnavailable."""
     if setting == PROCESS:
         return ProcessGroup()
+    if setting == LANDLOCK:
+        if (why := lack_of_landlock()) is not None:
+            raise SandboxUnavailable(why)
+        return Landlocked()
     root = ("--ro-bind", "/", "/", *_KERNEL, *kernel_arguments(), *_SHARED_MEMORY, "--remount-ro", "/dev")
     lack = lack_of_sandbox((*_user(Account()), *NAMESPACES, *OWN_NETWORK, *root))
     if lack is not None:

@@ -326,6 +326,8 @@ class Supervisor:
             self._keeping.join(KEEPING_SECONDS)  # a copy that takes longer is given up
         self._recorders.close()
         self._loop.close()
+        if self._prepared is not None:
+            self._prepared.plan.cores.release()
         # The node worker needs the directory to find the process that was left behind.
         if self._ranks.left_behind:
             return

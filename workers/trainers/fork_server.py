@@ -18,6 +18,7 @@ from typing import NoReturn
 from app.domain.spec.inference import TRANSFORMERS
 from app.host.command_line import show_command_line
 from app.host.forks import close_descriptors, run_as_program
+from app.host.oom_score import OF_SANDBOXES, raise_oom_score
 from app.host.system_calls import filter_program, restrict
 from trainyard.protocol.run_spec import RunSpec
 from workers.fork_server.requests import Request
@@ -82,6 +83,7 @@ def _enter(request: Request) -> None:
     with _giving_up():
         for file in request.fields["joined"]:
             Path(file).write_text("0")
+    raise_oom_score(OF_SANDBOXES)  # as ``joining`` does for what starts as a program
     join(request.fields["sandbox_pid"], sandbox)
     # A process's own PID namespace never changes: only its children are in the sandbox's, and only when the first of
     # them has ended its children are children of the init there.

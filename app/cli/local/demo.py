@@ -22,7 +22,7 @@ from app.cli.local.demo_sweep import search
 from app.cli.local.sandbox import OPTION as NO_SANDBOX
 from app.cli.local.sandbox import ensure_sandbox, no_sandbox_message, no_sandbox_option
 from app.cli.output import duration
-from app.domain.nodes.sandboxes import PROCESS
+from app.domain.nodes.sandboxes import WITHOUT_NAMESPACES
 from config.settings import SettingsError, client_environment, load_settings
 from trainyard.client import Client, ClientError, Job
 
@@ -89,7 +89,7 @@ def _require_sandbox() -> None:
         wanted = load_settings().node.sandbox
     except SettingsError as error:
         raise click.ClickException(str(error)) from error
-    if wanted != PROCESS and (lack := ensure_sandbox(click.echo)) is not None:
+    if wanted not in WITHOUT_NAMESPACES and (lack := ensure_sandbox(click.echo)) is not None:
         raise click.ClickException(no_sandbox_message(lack))
 
 

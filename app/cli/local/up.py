@@ -17,7 +17,7 @@ from app.cli.local.embedded_redis import NoRedisProgram, is_free
 from app.cli.local.local_platform import LocalPlatform, NotPrepared
 from app.cli.local.sandbox import ensure_sandbox, no_sandbox_message, no_sandbox_option
 from app.cli.local.simulated_nodes import SimulatedNode, simulate_option, write_node_configs
-from app.domain.nodes.sandboxes import PROCESS
+from app.domain.nodes.sandboxes import LANDLOCK, PROCESS
 from app.services.operations.data_dir import prepare_directory, write_sandbox
 from config.node import NodeSettings
 from config.settings import Settings, SettingsError, TensorboardSettings, load_settings, own_sqlite
@@ -114,7 +114,7 @@ def _settle_sandbox(settings: Settings, *, without: bool) -> None:
     write_sandbox(settings, without=without)
     if settings.node.sandbox == PROCESS:
         click.echo("Jobs run without a sandbox, with all permissions of this user.")
-    elif (lack := ensure_sandbox(click.echo)) is not None:
+    elif settings.node.sandbox != LANDLOCK and (lack := ensure_sandbox(click.echo)) is not None:
         click.echo(no_sandbox_message(lack))
 
 

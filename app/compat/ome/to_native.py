@@ -1,6 +1,5 @@
 """TrainingJob and its runtime → native job document. Pure."""
 
-import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -10,6 +9,7 @@ from app.compat.naming import Naming
 from app.compat.ome import tuning
 from app.compat.ome.built_in import data_of, is_for_built_in, training_of
 from app.compat.ome.fields import FIELDS, containers_of, job_warnings, pod_of
+from app.compat.ome.launch_size import launch_size
 from app.compat.ome.launchers import Launch, parse_launcher
 from app.compat.ome.manifests import TrainerSchema
 from app.compat.ome.places import mounts_of, place, source_of
@@ -46,6 +46,7 @@ NAMES = {
     "training_config.framework.type": "spec.runtimeRef",
     "training_config.training_type": "spec.runtimeRef",
     "training_config.hyperparameters": "spec.trainer.args",
+    "scheduling_config.required_capabilities": "spec.trainer.command",  # of mpirun, for example
 }
 _NO_GPUS = "no GPUs in spec.trainer.resourcesPerNode"
 NAMING = Naming(
@@ -103,8 +104,7 @@ def to_native(
     refuse(wanted := {"metadata": metadata, "spec": {**spec, "trainer": trainer}}, FIELDS)
     policy, model_config = runtime.get("mlPolicy") or {}, spec.get("modelConfig") or {}
     launch = Launch([]) if (uses_built_in := is_for_built_in(trainer)) else _launch_of(trainer)
-    per_node = _per_node(trainer, policy, launch)
-    nodes = trainer.get("numNodes") or launch.nodes or policy.get("numNodes") or _nodes_of(launch, per_node)
+    per_node, nodes = launch_size(trainer, policy, launch)
     if uses_built_in:
         training, data = training_of(spec, trainer, runtime, per_node), data_of(runtime)
     else:
@@ -194,19 +194,6 @@ def _image(
 
 def _launch_of(trainer: Mapping[str, Any]) -> Launch:
     return parse_launcher([*(trainer.get("command") or []), *(trainer.get("args") or [])])
-
-
-def _per_node(trainer: Mapping[str, Any], policy: Mapping[str, Any], launch: Launch) -> str:
-    of_job = trainer.get("numProcPerNode") or launch.per_node
-    of_runtime = (policy.get("torch") or policy.get("mpi") or {}).get("numProcPerNode")
-    return str(of_job or of_runtime or "auto")
-
-
-def _nodes_of(launch: Launch, per_node: str) -> int:
-    """The number of nodes for the total number of processes of a launcher."""
-    if launch.processes is None or not per_node.isdecimal():
-        return 1
-    return max(1, math.ceil(launch.processes / max(1, int(per_node[:9]))))
 
 
 def _environment(template: Mapping[str, Any], trainer: Mapping[str, Any]) -> dict[str, str]:

@@ -101,7 +101,11 @@ _SPEC: Table = {
     "priorityClass": acted_on("priority and preemptibility; unknown classes are refused with 400"),
     "preemptibility": acted_on("whether the training is preemptible"),
     "completions": acted_on("number of runs of the command, each with its JOB_COMPLETION_INDEX"),
-    "parallelism": acted_on("number of concurrent completions; the next ones start when all of these have ended"),
+    "parallelism": acted_on(
+        "number of concurrent completions, up to 64, each with devices of its own: they are placed together, a failed "
+        "one is started again alone, up to backoffLimit, and each takes every so many-th of the completions; "
+        "with a part of a device they share it, with a warning"
+    ),
     "category": warned("every workload is in the category Train"),
     **{f"{_PROBE}.{name}": rule for name, rule in _READINESS.items()},
     **{f"ports.{name}": rule for name, rule in _PORTS.items()},
@@ -220,11 +224,14 @@ _IGNORED: dict[str, str] = {
 }
 _DISTRIBUTED: Table = {
     "spec.distributedFramework": acted_on("PyTorch; others are refused with 400"),
-    "spec.numWorkers": acted_on("number of nodes besides the master"),
+    "spec.numWorkers": acted_on("number of pods besides the master; up to 63 where the master differs"),
     "spec.minReplicas": warned("the number of nodes is fixed: numWorkers and the master"),
     "spec.maxReplicas": warned("the number of nodes is fixed: numWorkers and the master"),
-    "spec.cleanPodPolicy": warned("all ranks end with the training"),
-    "spec.slotsPerWorker": warned("the command runs once on each node"),
+    "spec.cleanPodPolicy": acted_on(
+        "where the master differs, its end is the workload's, and the workers are stopped; None: it waits for them. A "
+        "workload of equal pods ends with the last of them, with a warning unless this is None"
+    ),
+    "spec.slotsPerWorker": warned("slots are those of MPI: the command runs once on each node"),
     "spec.sshAuthMountPath": warned("ranks connect to MASTER_ADDR, without SSH"),
     "spec.mpiLauncherCreationPolicy": warned("there is no launcher: all ranks start together"),
     "masterSpecSameAsWorker": acted_on("true is the default; refused with 400 together with masterSpec"),
@@ -244,7 +251,9 @@ _RULES: Table = {
     **{f"spec.storage.{path}": rule for path, rule in _STORAGE.items()},
     **{f"spec.security.{path}": rule for path, rule in _SECURITY.items()},
 }
-_OF_THE_MASTER = "only command, args, ports, exposedUrls and probes of the first rank can differ from spec"
+_OF_THE_MASTER = (
+    "only command, args, environmentVariables, compute, ports, exposedUrls and probes of the master can differ"
+)
 # Values that match the behaviour, and need no warning.
 _NO_REQUEST: tuple[tuple[str, Any], ...] = (("mountPropagation", "None"), ("exclude", False))
 

@@ -2,7 +2,7 @@
 
 import shlex
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -13,6 +13,8 @@ from app.compat.runai.to_native import DIALECT, DISTRIBUTED, PRIORITIES, PYTORCH
 from app.domain.lifecycle.states import RUNNING, TERMINAL, JobState
 from app.domain.scheduling.fair_share import quota_of
 from app.domain.spec.model import ResourceConfig
+from app.domain.spec.role_documents import document_of
+from app.domain.spec.roles import instances
 from app.schemas.strict_fields import on_the_wire
 from app.services.jobs.details import JobDetails
 from app.services.rows import Attempt, JobEvent, Project
@@ -61,7 +63,7 @@ def is_distributed(details: JobDetails) -> bool:
     """Whether it is a distributed workload; jobs of other APIs are if they have several nodes."""
     if foreign := _foreign(details):
         return foreign.get("kind") == DISTRIBUTED
-    return details.document.resource_config.node_count > 1
+    return len(_pod_names(details)) > 1
 
 
 def phase_of(details: JobDetails) -> str:
@@ -102,7 +104,7 @@ def training_of(details: JobDetails, owner: Owner) -> dict[str, Any]:
 def _of_master(details: JobDetails, owner: Owner) -> dict[str, Any]:
     if not is_distributed(details):
         return {}
-    master = _foreign(details).get("master_spec")
+    master = _foreign(details).get("master_spec") or (None if _foreign(details) else _first_spec_of(details))
     if not master:
         return {"masterSpecSameAsWorker": True}
     config = details.document.interactive_config
@@ -111,7 +113,10 @@ def _of_master(details: JobDetails, owner: Owner) -> dict[str, Any]:
 
 def spec_of(details: JobDetails) -> dict[str, Any]:
     """The spec of a job of another API, as far as Run:ai can express it."""
-    training, resources = details.document.training_config, details.document.resource_config
+    document = details.document
+    if document.tasks:
+        document = document_of(document, document.tasks[-1])
+    training, resources = document.training_config, document.resource_config
     command = training.framework.custom_command
     scheduling = details.document.scheduling_config
     found: dict[str, Any] = {
@@ -124,11 +129,26 @@ def spec_of(details: JobDetails) -> dict[str, Any]:
         **of_native(details.document.interactive_config),
     }
     if is_distributed(details):
-        found |= {"distributedFramework": PYTORCH, "numWorkers": resources.node_count - 1}
-    if command:
-        args = {"args": shlex.join(command[1:])} if command[1:] else {}
-        found |= {"command": shlex.join(command[:1])} | args
-    return found
+        found |= {"distributedFramework": PYTORCH, "numWorkers": len(_pod_names(details)) - 1}
+    return found | _words_of(command)
+
+
+def _words_of(command: Sequence[str]) -> dict[str, str]:
+    if not command:
+        return {}
+    return {"command": shlex.join(command[:1])} | ({"args": shlex.join(command[1:])} if command[1:] else {})
+
+
+def _first_spec_of(details: JobDetails) -> dict[str, Any] | None:
+    """What the first role of a job of another API has for itself."""
+    document = details.document
+    if len(document.tasks) < 2:
+        return None
+    first = document_of(document, document.tasks[0])
+    own = document.tasks[0].training_config.environment
+    variables = [{"name": name, "value": value} for name, value in own.items()]
+    found = {"compute": compute_of(first.resource_config)} | _words_of(first.training_config.framework.custom_command)
+    return found | ({"environmentVariables": variables} if variables else {})
 
 
 def compute_of(resources: ResourceConfig) -> dict[str, Any]:
@@ -188,8 +208,8 @@ def workload_of(details: JobDetails, owner: Owner) -> dict[str, Any]:
         "k8sPhaseUpdatedAt": changed,
         "phaseMessage": pending_message or job.error_message or job.status_reason or "",
         "preemptible": scheduling.preemptible,
-        "runningPods": len(job.node_names),
-        "requestedPods": {"number": details.document.resource_config.node_count},
+        "runningPods": len(_pod_names(details)) if job.node_names else 0,
+        "requestedPods": {"number": len(_pod_names(details))},
         "currentNodePools": list(job.node_names),
         "totalRunningTimeSeconds": round(details.elapsed_seconds),
         "urls": addresses_of(details.document.interactive_config, owner.address_of(job)),
@@ -199,7 +219,8 @@ def workload_of(details: JobDetails, owner: Owner) -> dict[str, Any]:
 
 def pending_message_of(details: JobDetails) -> str:
     """The pending reason, with the names of Run:ai's fields."""
-    return naming_of(_foreign(details).get("spec") or {}).text(details.pending_reason)
+    roles = [role.role for role in details.document.tasks]
+    return naming_of(_foreign(details).get("spec") or {}, roles).text(details.pending_reason)
 
 
 def _conditions(details: JobDetails, pending_message: str, since: str) -> list[dict[str, str]]:
@@ -219,17 +240,15 @@ def _condition(kind: str, status: str, reason: str, message: str, since: str) ->
 
 
 def pods_of(details: JobDetails, attempt: Attempt | None, owner: Owner) -> list[dict[str, Any]]:
-    """A pod per node of the newest attempt."""
+    """A pod per node of the newest attempt, or per instance of its roles."""
     if attempt is None:
         return []
     job, row = details.job, workload_of(details, owner)
-    phase = _pod_phase(details, attempt)
-    resources = {"gpu": {"request": len(attempt.device_indices[0])}} if attempt.device_type != "cpu" else {}
     return [
         {
-            "name": f"{job.name}-{number}",
+            "name": f"{job.name}-{name}",
             "priorityClassName": row["priorityClassName"],
-            "id": str(uuid.uuid5(uuid.UUID(uuid_of(job.id)), f"{attempt.number}/{number}")),
+            "id": str(uuid.uuid5(uuid.UUID(uuid_of(job.id)), f"{attempt.number}/{name}")),
             "workloadId": row["id"],
             "workloadName": job.name,
             "clusterId": row["clusterId"],
@@ -242,13 +261,46 @@ def pods_of(details: JobDetails, attempt: Attempt | None, owner: Owner) -> list[
             "containers": [
                 {"name": "trainer", "image": "", "startedAt": on_the_wire(attempt.started_at or attempt.created_at)}
             ],
-            "requestedResources": resources,
+            "requestedResources": {"gpu": {"request": gpus}} if gpus else {},
             "k8sPhase": phase,
             "k8sPhaseUpdatedAt": row["k8sPhaseUpdatedAt"],
             "updatedAt": row["updatedAt"],
         }
-        for number, node in enumerate(attempt.node_names)
+        for name, node, gpus, phase in _placed_pods(details, attempt)
     ]
+
+
+def _placed_pods(details: JobDetails, attempt: Attempt) -> list[tuple[str, str, int, str]]:
+    """(name, node, GPUs, phase) of each."""
+    phase, has_gpus = _pod_phase(details, attempt), attempt.device_type != "cpu"
+    if attempt.instances is None:
+        gpus = len(attempt.device_indices[0]) if has_gpus else 0
+        return [(str(number), node, gpus, phase) for number, node in enumerate(attempt.node_names)]
+    on_gpus = {role.role for role in details.document.tasks if has_gpus and role.resource_config.device_type != "cpu"}
+    return [
+        (
+            f"{each['role']}-{each['index']}",
+            each["node"],
+            len(each["devices"]) if each["role"] in on_gpus else 0,
+            _phase_of_instance(details, phase, each.get("exit_code")),
+        )
+        for each in attempt.instances
+    ]
+
+
+def _phase_of_instance(details: JobDetails, phase: str, exit_code: int | None) -> str:
+    """Workers that were stopped since their master has ended have done their part."""
+    if exit_code is None or details.job.state is JobState.COMPLETED:
+        return phase
+    return "Succeeded" if exit_code == 0 else "Failed"
+
+
+def _pod_names(details: JobDetails) -> list[str]:
+    """Of the pods that the workload asks for: its nodes, or the instances of its roles."""
+    document = details.document
+    if document.tasks:
+        return [f"{role.role}-{index}" for role, index in instances(document.tasks)]
+    return [str(number) for number in range(document.resource_config.node_count)]
 
 
 def _pod_phase(details: JobDetails, attempt: Attempt) -> str:

@@ -1,11 +1,12 @@
 """Run:ai's metrics of a workload, from its metric series and attempts. Pure."""
 
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from app.domain.spec.model import ResourceConfig
+from app.domain.spec.roles import Role
 from app.schemas.strict_fields import on_the_wire
 from app.services.rows import Attempt
 
@@ -55,34 +56,46 @@ def measured(kind: str, points: Sequence[Point], window: Window, *, freshest: ti
     return _measurement(kind, values)
 
 
-def counted(kind: str, attempts: Sequence[Attempt], window: Window) -> dict[str, Any]:
+def counted(kind: str, attempts: Sequence[Attempt], window: Window, roles: Sequence[Role] = ()) -> dict[str, Any]:
     """Number of pods or GPUs of the workload at each time."""
+    without_gpus = {role.role for role in roles if role.resource_config.device_type == "cpu"}
+    count = _COUNTS[kind]
     return _measurement(
-        kind, [_value(sum(_COUNTS[kind](each, moment) for each in attempts), moment) for moment in window.moments()]
+        kind,
+        [_value(sum(count(each, moment, without_gpus) for each in attempts), moment) for moment in window.moments()],
     )
 
 
-def requested(kind: str, resources: ResourceConfig, window: Window) -> dict[str, Any]:
+def requested(kind: str, resources: ResourceConfig, window: Window, roles: Sequence[Role] = ()) -> dict[str, Any]:
+    """``resources`` are the job's, those of ``roles`` are added up."""
     field, unit = REQUESTS[kind]
-    amount = float(getattr(resources, field) or 0)
+    of_roles = sum(role.count * getattr(role.resource_config, field, 0) for role in roles)
+    amount = float(of_roles if roles else getattr(resources, field) or 0)
     return _measurement(kind, [_value(amount * unit, moment) for moment in window.moments()] if amount else [])
 
 
-def _pods(attempt: Attempt, moment: datetime) -> float:
-    return len(attempt.node_names) if _spans(attempt.created_at, attempt, moment) else 0
+def _pods(attempt: Attempt, moment: datetime, _roles: Collection[str]) -> float:
+    return _pods_of(attempt) if _spans(attempt.created_at, attempt, moment) else 0
 
 
-def _running_pods(attempt: Attempt, moment: datetime) -> float:
-    return len(attempt.node_names) if _spans(attempt.started_at, attempt, moment) else 0
+def _running_pods(attempt: Attempt, moment: datetime, _roles: Collection[str]) -> float:
+    return _pods_of(attempt) if _spans(attempt.started_at, attempt, moment) else 0
 
 
-def _gpus(attempt: Attempt, moment: datetime) -> float:
+def _pods_of(attempt: Attempt) -> int:
+    """One for each node, or for each instance of its roles."""
+    return len(attempt.node_names if attempt.instances is None else attempt.instances)
+
+
+def _gpus(attempt: Attempt, moment: datetime, without_gpus: Collection[str]) -> float:
     if attempt.device_type == "cpu" or not _spans(attempt.created_at, attempt, moment):
         return 0
+    if attempt.instances is not None:
+        return sum(len(each["devices"]) for each in attempt.instances if each["role"] not in without_gpus)
     return sum(map(len, attempt.device_indices)) * attempt.device_share / 100
 
 
-_COUNTS: dict[str, Callable[[Attempt, datetime], float]] = {
+_COUNTS: dict[str, Callable[[Attempt, datetime, Collection[str]], float]] = {
     "POD_COUNT": _pods,
     "RUNNING_POD_COUNT": _running_pods,
     "GPU_ALLOCATION": _gpus,

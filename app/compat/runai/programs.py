@@ -1,10 +1,11 @@
 """The image, command and args of a Run:ai workload → what the ranks run. Pure."""
 
 import shlex
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from app.compat.images import NO_REGISTRIES, native_image
+from app.compat.mounts import Mount, map_paths
 from app.compat.runai.security import read_only_of
 from app.domain.errors import BadSpec
 from app.schemas.spec.field_verdicts import warning
@@ -12,6 +13,14 @@ from app.schemas.spec.field_verdicts import warning
 REST = "spec"
 # Standard input that stays open and has nothing to read, as that of a container that no client is attached to.
 _OPEN_INPUT = 'input=$(mktemp -u) && mkfifo -m 600 "$input" && exec 0<>"$input" && rm "$input" && exec "$@"'
+
+
+class Place(NamedTuple):
+    """Where commands run. ``directory``: of the image, where they start; None: the job says where."""
+
+    mounts: Sequence[Mount] = ()
+    directory: str | None = None
+    has_image: bool = False
 
 
 def image_of(spec: Mapping[str, Any], warnings: list[str], *, uses_images: bool) -> dict[str, Any]:
@@ -25,36 +34,42 @@ def image_of(spec: Mapping[str, Any], warnings: list[str], *, uses_images: bool)
     return image | read_only_of(spec.get("security") or {}, image, warnings)
 
 
-def program_of(spec: Mapping[str, Any], master: Mapping[str, Any], *, has_image: bool) -> dict[str, list[str]]:
-    """Fields of the framework: the command of all ranks, or arguments of the image's own. Raises BadSpec.
+def program_of(asked: Mapping[str, Any], place: Place, part: str = REST, *, copies: int = 0) -> dict[str, list[str]]:
+    """Fields of the framework: the command of a pod, or arguments of the image's own. Raises BadSpec.
 
-    With completions it is a loop, with a command of the master a choice by RANK.
+    With completions it is a loop over them; ``copies``: of the pods that share them, 0 if one has all.
     """
-    of_one = not spec.get("command") and spec.get("completions", 1) == 1
-    if has_image and of_one and not (master.get("command") or master.get("args")):
-        words = words_of(spec, "args")
-        return {"custom_arguments": words} if words else {}
-    words = _command(spec, master)
-    return {"custom_command": ["sh", "-c", _OPEN_INPUT, "sh", *words] if spec.get("stdin") else words}
+    times = asked.get("completions", 1)
+    if place.has_image and not asked.get("command") and times == 1:
+        words = words_of(asked, "args", part)
+        return {"custom_arguments": _mapped(words, place)} if words else {}
+    words = command_of(asked, part)
+    if copies:
+        words = ["sh", "-c", _share_of_rounds(shlex.join(words), times, copies)]
+    elif times > 1:
+        words = ["sh", "-c", _rounds(shlex.join(words), times, min(times, asked.get("parallelism", 1)))]
+    words = _mapped(["sh", "-c", _OPEN_INPUT, "sh", *words] if asked.get("stdin") else words, place)
+    if place.directory:
+        words = ["sh", "-c", 'cd "$0" && exec "$@"', place.directory, *words]
+    return {"custom_command": words}
 
 
-def in_directory(directory: str, framework: Mapping[str, Any], warnings: list[str]) -> dict[str, list[str]]:
-    """The command, started in a directory of the image."""
-    if "custom_command" not in framework:
-        warnings.append(warning(f"{REST}.workingDir", "without a command the image decides; set command"))
-        return {}
-    return {"custom_command": ["sh", "-c", 'cd "$0" && exec "$@"', directory, *framework["custom_command"]]}
+def chosen_by_rank(master: Mapping[str, list[str]], others: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    """One program for all ranks that is the master's at the first of them. Raises BadSpec where one is the image's."""
+    if master == others:
+        return dict(others)
+    for part, program in (("masterSpec", master), (REST, others)):
+        if "custom_command" not in program:
+            raise BadSpec(
+                "is required: pods with a part of a device have one program, which can't be the image's for some",
+                field=f"{part}.command",
+            )
+    first, rest = shlex.join(master["custom_command"]), shlex.join(others["custom_command"])
+    return {"custom_command": ["sh", "-c", f'if [ "$RANK" = 0 ]; then exec {first}; else exec {rest}; fi']}
 
 
-def _command(spec: Mapping[str, Any], master: Mapping[str, Any]) -> list[str]:
-    words = command_of(spec)
-    if (times := spec.get("completions", 1)) > 1:
-        return ["sh", "-c", _rounds(shlex.join(words), times, min(times, spec.get("parallelism", 1)))]
-    of_master = command_of(master, "masterSpec") if master.get("command") or master.get("args") else words
-    if of_master == words:
-        return words
-    first, others = shlex.join(of_master), shlex.join(words)
-    return ["sh", "-c", f'if [ "$RANK" = 0 ]; then exec {first}; else exec {others}; fi']
+def _mapped(words: Sequence[str], place: Place) -> list[str]:
+    return [map_paths(word, place.mounts) for word in words]
 
 
 def command_of(spec: Mapping[str, Any], part: str = REST) -> list[str]:
@@ -86,4 +101,21 @@ def _rounds(command: str, times: int, together: int) -> str:
         f'(export JOB_COMPLETION_INDEX="$index"; exec {command}) & '
         'running="$running $!"; index=$((index + 1)); fi; done; '
         'for each in $running; do wait "$each" || { code=$?; kill $running 2>/dev/null; exit "$code"; }; done; done'
+    )
+
+
+def _share_of_rounds(command: str, times: int, copies: int) -> str:
+    """A script for one of the copies: it runs the command for every ``copies``-th completion.
+
+    A copy that is started again continues after those that have succeeded.
+    """
+    step = f"JOB_COMPLETION_INDEX=$((JOB_COMPLETION_INDEX + {copies}))"
+    first = 'export JOB_COMPLETION_INDEX="$TRAINYARD_TASK_INDEX"'
+    if times <= copies:
+        return f"{first}; exec {command}"
+    return (
+        f'following="$TRAINYARD_OUTPUT_DIR/.completions-$TRAINYARD_TASK_INDEX"; {first}; '
+        '[ ! -s "$following" ] || read -r JOB_COMPLETION_INDEX <"$following"; '
+        f'while [ "$JOB_COMPLETION_INDEX" -lt {times} ]; do {command} || exit; {step}; '
+        'echo "$JOB_COMPLETION_INDEX" >"$following"; done; rm -f "$following"'
     )

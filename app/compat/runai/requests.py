@@ -93,7 +93,7 @@ _SPEC: dict[str, Any] = {
     "priorityClass": Text(longest=63, **says("build, interactive-preemptible or train, or very-low to very-high")),
     "preemptibility": Choice(("preemptible", "non-preemptible")),
     "completions": Whole(1, 10_000, **says("Number of runs of the command")),
-    "parallelism": Whole(1, 10_000, **says("Number of concurrent runs", default=1)),
+    "parallelism": Whole(1, 10_000, **says("Concurrent runs, each with devices of its own, up to 64", default=1)),
     "compute": Section(_Compute),
     **_FURTHER,
 }
@@ -105,10 +105,13 @@ _DistributedSpec = document(
         "distributedFramework": Choice(
             ("PyTorch", "MPI", "TF", "XGBoost", "JAX"), **says("Only PyTorch", default="PyTorch")
         ),
-        "numWorkers": Whole(1, 65535, **says("Nodes besides the master", default=1)),
+        "numWorkers": Whole(1, 65535, **says("Pods besides the master", default=1)),
         "minReplicas": Whole(0, **IGNORED),
         "maxReplicas": Whole(0, **IGNORED),
-        "cleanPodPolicy": Choice(("None", "All", "Running"), **IGNORED),
+        "cleanPodPolicy": Choice(
+            ("None", "All", "Running"),
+            **says("None: wait for the workers of a master that differs; else they are stopped when it has ended"),
+        ),
         "slotsPerWorker": Whole(1, **IGNORED),
         "sshAuthMountPath": Text(longest=1024, **IGNORED),
         "mpiLauncherCreationPolicy": Choice(("AtStartup", "WaitForWorkersReady"), **IGNORED),
@@ -128,7 +131,9 @@ DistributedSchema = document(
         **_REQUEST,
         "spec": Section(_DistributedSpec, required=True),
         "masterSpecSameAsWorker": Flag(**says("true: the default")),
-        "masterSpec": Section(_TrainingSpec, **says("Command of the first rank, if it differs from spec")),
+        "masterSpec": Section(
+            _TrainingSpec, **says("What the master has of its own: command, args, variables and compute")
+        ),
     },
 )
 BatchSchema = document(

@@ -1,25 +1,22 @@
 """Training → native job document. Pure."""
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from app.compat.mounts import OPTIONAL, Mount, location_of, map_paths, native_mounts
 from app.compat.naming import Naming
-from app.compat.quantities import amount_of
 from app.compat.runai.fields import without_effect
-from app.compat.runai.programs import image_of, in_directory, program_of
+from app.compat.runai.pods import MASTER, MASTERS, Pods, of_distributed, of_training
+from app.compat.runai.programs import Place, image_of
 from app.compat.runai.reaching import interactive_of
 from app.compat.runai.security import user_of
+from app.compat.runai.variables import reserved, without_secrets
 from app.compat.runai.volumes import Volumes, volumes_of
 from app.domain.errors import BadSpec
 from app.domain.names import EITHER
 from app.domain.spec.locations.paths import NO_MODEL
 from app.domain.spec.model import CODE
-from app.domain.spec.rules.training import is_reserved
-from app.domain.spec.secrets import MASK, is_secret
 from app.schemas.spec.field_verdicts import warning
-from app.services.access.secret_files import Reference
 
 DIALECT = "runai"
 REST = "spec"
@@ -68,6 +65,14 @@ NAMES = {
     "interactive_config.ports": "spec.exposedUrls",
     "interactive_config.readiness_probe": "spec.probes.readiness",
 }
+# Of a role: fields after tasks.NUMBER, and those after the part of the request that its pods are from.
+_OF_ROLES = {
+    "": "",
+    ".training_config.custom_command": ".command",
+    ".training_config.custom_arguments": ".args",
+    ".training_config.environment": ".environmentVariables",
+    **{f".{native}": name.removeprefix(REST) for native, name in NAMES.items() if name.startswith("spec.compute")},
+}
 _NO_DEVICES = "spec.compute.gpuDevicesRequest 0"
 _WORDS = {
     "node_count": "number of nodes",  # the workers' and the master's
@@ -76,8 +81,6 @@ _WORDS = {
 }
 DISTRIBUTED = "distributed"  # the kind of a workload; else it is a training
 PYTORCH = "PyTorch"
-# gpuRequestType → field with the requested part of a device.
-PARTS = {"portion": "gpuPortionRequest", "memory": "gpuMemoryRequest", "migProfile": "migProfile"}
 
 
 class Native(NamedTuple):
@@ -101,28 +104,22 @@ def to_native(
     spec: Mapping[str, Any] = training.get("spec") or {}
     master: Mapping[str, Any] = (training.get("masterSpec") or {}) if distributed else {}
     volumes = volumes_of(spec.get("storage") or {}, may_read)
-    warnings = [*volumes.warnings, *_reserved(spec, REST), *_reserved(master, "masterSpec")]
+    warnings = [*volumes.warnings, *reserved(spec, REST), *reserved(master, MASTERS)]
     image = image_of(spec, warnings, uses_images=uses_images)
-    framework = _program(spec, master, volumes, warnings, has_image=bool(image))
-    framework |= _directory(spec, framework, volumes, may_read, warnings, has_image=bool(image))
-    start = [Mount(spec["workingDir"], "", "", {"type": CODE, **OPTIONAL})] if "custom_code_dir" in framework else []
-    resources = _resources(spec.get("compute") or {}, warnings) | user_of(spec.get("security") or {}, warnings)
-    resources |= {**_affinity(spec, warnings), **({"node_count": _nodes(spec, master)} if distributed else {})}
-    if resources["gpu_count"] > 1:
-        # A pod runs its command once for any number of devices.
-        framework["distributed"] = {"config": {"num_proc_per_node": "1"}}
+    code, place = _place(spec, volumes, may_read, has_image=bool(image))
+    if distributed:
+        _check_framework(spec)
+    pods = of_distributed(spec, master, place, warnings) if distributed else of_training(spec, place, warnings)
+    warnings += _without_command(spec, pods, place, is_found=code is not None)
+    start = [Mount(spec["workingDir"], "", "", {"type": CODE, **OPTIONAL})] if code else []
+    devices = {**pods.resources, **user_of(spec.get("security") or {}, warnings), **_affinity(spec, warnings)}
     document = {
         "name": name,
         "labels": _labels(spec),
-        "training_config": {
-            "training_type": "SFT",
-            "base_model": {"model_id": NO_MODEL},
-            "framework": framework,
-            "environment": {key: map_paths(text, volumes.found) for key, text in _environment(spec, master).items()},
-            "max_retries": spec.get("backoffLimit", DEFAULT_BACKOFF),
-        },
+        "training_config": _training(spec, pods, volumes, code),
         "data_config": {"sources": [{"path": volume.location} for volume in volumes.found]},
-        "resource_config": {**resources, **image, **native_mounts([*volumes.mounts, *start])},
+        "resource_config": {**devices, **image, **native_mounts([*volumes.mounts, *start])},
+        **({"tasks": list(pods.tasks)} if pods.tasks else {}),
         "scheduling_config": _scheduling(spec),
         **interactive_of(spec, master, warnings, knows_groups=knows_groups),
     }
@@ -130,17 +127,18 @@ def to_native(
     return Native(document, foreign, [*without_effect(training), *warnings])
 
 
-def _program(
-    spec: Mapping[str, Any], master: Mapping[str, Any], volumes: Volumes, warnings: list[str], *, has_image: bool
-) -> dict[str, Any]:
-    """`framework` of the native document. Raises BadSpec."""
-    program = program_of(spec, master, has_image=has_image)
-    if spec.get("stdin") and "custom_command" not in program:
-        warnings.append(warning("spec.stdin", "without a command the image decides; set command"))
+def _training(spec: Mapping[str, Any], pods: Pods, volumes: Volumes, code: str | None) -> dict[str, Any]:
     return {
-        "type": "CUSTOM",
-        "custom_retry_on_error": True,  # as Kubernetes counts failures
-        **{field: [map_paths(word, volumes.found) for word in words] for field, words in program.items()},
+        "training_type": "SFT",
+        "base_model": {"model_id": NO_MODEL},
+        "framework": {
+            "type": "CUSTOM",
+            "custom_retry_on_error": True,  # as Kubernetes counts failures
+            **pods.framework,
+            **({"custom_code_dir": code} if code else {}),
+        },
+        "environment": {key: map_paths(text, volumes.found) for key, text in pods.environment.items()},
+        "max_retries": spec.get("backoffLimit", DEFAULT_BACKOFF),
     }
 
 
@@ -152,63 +150,57 @@ def _stored(training: Mapping[str, Any], *, distributed: bool) -> dict[str, Any]
     stored = {
         "requested_name": training["name"],
         "cluster_id": training["clusterId"],
-        "spec": _without_secrets(training.get("spec") or {}),
+        "spec": without_secrets(training.get("spec") or {}),
     }
     if isinstance(training["projectId"], int):
         stored["numbered"] = True
     if distributed:
         stored["kind"] = DISTRIBUTED
         if master := training.get("masterSpec"):
-            stored["master_spec"] = _without_secrets(master)
+            stored["master_spec"] = without_secrets(master)
     return stored
 
 
-def _directory(
-    spec: Mapping[str, Any],
-    framework: Mapping[str, Any],
-    volumes: Volumes,
-    may_read: Callable[[str], bool],
-    warnings: list[str],
-    *,
-    has_image: bool,
-) -> dict[str, Any]:
-    """The working directory, if it exists on the nodes or may be in the image."""
-    directory = spec.get("workingDir")
-    if not directory:
-        return {}
-    found = location_of(volumes.found, directory) or (directory if may_read(directory) else None)
-    if found is not None:
-        return {"custom_code_dir": found}
-    if has_image:
-        return in_directory(directory, framework, warnings)
-    warnings.append(warning("spec.workingDir", "is neither readable for jobs nor in a volume"))
-    return {}
+def _place(
+    spec: Mapping[str, Any], volumes: Volumes, may_read: Callable[[str], bool], *, has_image: bool
+) -> tuple[str | None, Place]:
+    """The working directory as the job's code, if it exists on the nodes; and where commands run."""
+    directory = spec.get("workingDir") or None
+    code = location_of(volumes.found, directory) or (directory if may_read(directory) else None) if directory else None
+    return code, Place(volumes.found, directory if has_image and code is None else None, has_image)
 
 
-def _nodes(spec: Mapping[str, Any], master: Mapping[str, Any]) -> int:
-    """The number of nodes with the master. Raises BadSpec for unsupported frameworks and different nodes."""
+def _without_command(spec: Mapping[str, Any], pods: Pods, place: Place, *, is_found: bool) -> Iterator[str]:
+    """Warnings of what needs a command here, or a directory on the nodes."""
+    programs = [task["training_config"] for task in pods.tasks] or [pods.framework]
+    is_of_image = any("custom_command" not in each for each in programs)
+    if spec.get("stdin") and is_of_image:
+        yield warning("spec.stdin", "without a command the image decides; set command")
+    if place.directory and is_of_image:
+        yield warning("spec.workingDir", "without a command the image decides; set command")
+    if spec.get("workingDir") and not is_found and not place.has_image:
+        yield warning("spec.workingDir", "is neither readable for jobs nor in a volume")
+
+
+def _check_framework(spec: Mapping[str, Any]) -> None:
+    """Raises BadSpec for an unsupported one."""
     framework = spec.get("distributedFramework") or PYTORCH
     if framework != PYTORCH:
         raise BadSpec(f"only {PYTORCH} is supported; ranks connect to MASTER_ADDR", field="spec.distributedFramework")
-    if master.get("compute") and master["compute"] != spec.get("compute"):
-        raise BadSpec(
-            "must equal spec.compute: all nodes have the same resources; leave it out", field="masterSpec.compute"
-        )
-    return int(spec.get("numWorkers") or 1) + 1
 
 
-def _environment(spec: Mapping[str, Any], master: Mapping[str, Any]) -> dict[str, str]:
-    """The environment of all ranks. Raises BadSpec where the master's differs."""
-    common = environment_of(spec)
-    for name, value in environment_of(master).items():
-        if common.setdefault(name, value) != value:
-            raise BadSpec(f"{name} must be the same for all ranks", field="masterSpec.environmentVariables")
-    return common
+def naming_of(spec: Mapping[str, Any], roles: Sequence[str] = ()) -> Naming:
+    """The names for a training: node labels come from nodeType or from nodePools, ``roles`` from pods that differ."""
+    names = {**NAMES, _LABELS: "spec.nodeType" if spec.get("nodeType") else NAMES[_LABELS]}
+    if roles:
+        names["tasks"] = "spec.numWorkers" if roles[0] == MASTER else "spec.parallelism"
+    for number, role in enumerate(roles):
+        names |= {f"tasks.{number}{native}": f"{_part_of(role)}{own}" for native, own in _OF_ROLES.items()}
+    return Naming(names, REST, _WORDS)
 
 
-def naming_of(spec: Mapping[str, Any]) -> Naming:
-    """The names for a training: node labels come from nodeType or from nodePools."""
-    return Naming({**NAMES, _LABELS: "spec.nodeType" if spec.get("nodeType") else NAMES[_LABELS]}, REST, _WORDS)
+def _part_of(role: str) -> str:
+    return MASTERS if role == MASTER else REST
 
 
 def _affinity(spec: Mapping[str, Any], warnings: list[str]) -> dict[str, list[str]]:
@@ -219,66 +211,6 @@ def _affinity(spec: Mapping[str, Any], warnings: list[str]) -> dict[str, list[st
     if pools and ALL_NODES not in pools:
         labels.append(EITHER.join(pools))
     return {"required_node_labels": labels} if labels else {}
-
-
-def environment_of(spec: Mapping[str, Any]) -> dict[str, str]:
-    given = spec.get("environmentVariables") or []
-    return {
-        each["name"]: each["value"]
-        for each in given
-        if "value" in each and not each["exclude"] and not is_reserved(each["name"])
-    }
-
-
-def megabytes(quantity: str) -> int:
-    """Rounded up to whole MiB. Raises BadSpec."""
-    try:
-        return math.ceil(amount_of(quantity) / 2**20)
-    except ValueError as error:
-        raise BadSpec(str(error), field="spec.compute") from error
-
-
-def _resources(compute: Mapping[str, Any], warnings: list[str]) -> dict[str, Any]:
-    """Of the native document. Raises BadSpec."""
-    devices, kind = compute.get("gpuDevicesRequest"), compute.get("gpuRequestType")
-    found: dict[str, Any] = {"gpu_count": max(1, devices or 0)}
-    if not devices:
-        found["device_type"] = "cpu"
-    part = _part(kind, compute) if devices else {}
-    if part and devices and devices > 1:
-        raise BadSpec("a part of a device needs gpuDevicesRequest 1", field="spec.compute.gpuRequestType")
-    for of_kind, field in PARTS.items():
-        if compute.get(field) and not devices:
-            warnings.append(warning(f"spec.compute.{field}", "has no effect without gpuDevicesRequest"))
-        elif compute.get(field) and kind != of_kind:
-            warnings.append(warning(f"spec.compute.{field}", f"has no effect unless gpuRequestType is {of_kind}"))
-    if cores := compute.get("cpuCoreRequest"):
-        found["cpu_cores"] = math.ceil(cores)
-        if cores != found["cpu_cores"]:
-            warnings.append(warning("spec.compute.cpuCoreRequest", f"{cores:g} is rounded up to whole cores"))
-    if compute.get("cpuMemoryRequest"):
-        found["ram_min_mb"] = megabytes(compute["cpuMemoryRequest"])
-    if limits := limits_of(compute.get("cpuCoreLimit"), compute.get("cpuMemoryLimit")):
-        found["limits"] = limits
-    return found | part
-
-
-def limits_of(cores: float | None, memory: str | None) -> dict[str, Any]:
-    """The section ``limits`` of a native document. Raises BadSpec."""
-    found: dict[str, Any] = {"cpu_cores": cores} if cores else {}
-    if memory:
-        found["ram_mb"] = megabytes(memory)
-    return {**found, "required": False} if found else {}
-
-
-def _part(kind: str | None, compute: Mapping[str, Any]) -> dict[str, Any]:
-    if kind == "portion" and (portion := compute.get("gpuPortionRequest", 1)) < 1:
-        return {"gpu_fraction": portion}
-    if kind == "memory" and compute.get("gpuMemoryRequest"):
-        return {"gpu_memory_request_mb": megabytes(compute["gpuMemoryRequest"])}
-    if kind == "migProfile" and compute.get("migProfile"):
-        return {"mig_profile": compute["migProfile"]}
-    return {}
 
 
 def _scheduling(spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -293,33 +225,3 @@ def _scheduling(spec: Mapping[str, Any]) -> dict[str, Any]:
         "on_preemption": "terminate" if spec.get("terminateAfterPreemption") else "requeue",
         "wait_for_node": True,  # as in Kubernetes, where pods stay Pending without a suitable node
     }
-
-
-def _reserved(spec: Mapping[str, Any], part: str) -> list[str]:
-    given: Sequence[Mapping[str, Any]] = spec.get("environmentVariables") or []
-    return [
-        warning(f"{part}.environmentVariables.{each['name']}", "the platform sets this variable")
-        for each in given
-        if not each["exclude"] and is_reserved(each["name"])
-    ]
-
-
-def secrets_of(training: Mapping[str, Any]) -> dict[str, Reference]:
-    """Environment variable → the secret that it refers to."""
-    return {
-        each["name"]: Reference(**each["secret"], field=f"{part}.environmentVariables.{number}.secret")
-        for part in ("masterSpec", "spec")
-        for number, each in enumerate((training.get(part) or {}).get("environmentVariables") or [])
-        if each.get("secret") and not each["exclude"] and not is_reserved(each["name"])
-    }
-
-
-def _without_secrets(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """The spec with secret values masked; the native document holds them encrypted."""
-    shown = dict(spec)
-    if "environmentVariables" in spec:
-        shown["environmentVariables"] = [
-            {**each, "value": MASK} if is_secret(each["name"], each.get("value", "")) and "value" in each else each
-            for each in spec["environmentVariables"]
-        ]
-    return shown

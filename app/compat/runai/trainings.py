@@ -10,9 +10,11 @@ from app.compat.reading import knows_groups, may_read, uses_images
 from app.compat.runai import lookup
 from app.compat.runai.from_native import training_of
 from app.compat.runai.owners import Owners
+from app.compat.runai.pods import MASTER, MASTERS
 from app.compat.runai.requests import DistributedSchema, TrainingSchema
 from app.compat.runai.secret_volumes import mounts_of_secrets
-from app.compat.runai.to_native import naming_of, secrets_of, to_native
+from app.compat.runai.to_native import REST, naming_of, to_native
+from app.compat.runai.variables import secrets_of
 from app.compat.secrets import secret_values
 from app.domain.errors import BadSpec
 from app.domain.spec.interactive import HTTP
@@ -120,18 +122,28 @@ def _submit(body: dict[str, Any], *, distributed: bool) -> Reply:
     native.warnings.extend(_not_served(native.document))
     with plane().db.read() as session:  # before anything of the project is read
         project = projects.referred(session, caller(), str(body["projectId"])).name
-    hidden = secret_values(project, secrets_of(body))
-    native.document["training_config"]["environment"] |= hidden
+    hidden = _with_secrets(native.document, project, body)
     if files := mounts_of_secrets(project, (body.get("spec") or {}).get("storage") or {}, native.warnings):
         native.document["resource_config"].setdefault("mounts", []).extend(files)
-    naming = naming_of(body.get("spec") or {})
+    naming = naming_of(body.get("spec") or {}, [task["role"] for task in native.document.get("tasks", [])])
     with naming.errors():
         document = validated(_DOCUMENT, native.document)
-        origin = Origin(
-            foreign=native.foreign, warnings=native.warnings, secret_variables=hidden.keys(), retold=naming.line
-        )
+        origin = Origin(foreign=native.foreign, warnings=native.warnings, secret_variables=hidden, retold=naming.line)
         submission.submit(plane(), caller(), document, project=project, origin=origin, on_written=answering)
     return answering.reply
+
+
+def _with_secrets(document: dict[str, Any], project: str, body: Mapping[str, Any]) -> set[str]:
+    """Add the values of the project's secrets to the document; the names of their variables. Raises BadSpec."""
+    shared = secret_values(project, secrets_of(body.get(REST) or {}, REST))
+    masters = secret_values(project, secrets_of(body.get(MASTERS) or {}, MASTERS))
+    common = document["training_config"]["environment"]
+    if document.get("tasks", [{"role": ""}])[0]["role"] == MASTER:
+        document["tasks"][0]["training_config"].setdefault("environment", {}).update(masters)
+    else:
+        common |= masters
+    common |= shared
+    return {*shared, *masters}
 
 
 def _not_served(document: Mapping[str, Any]) -> list[str]:

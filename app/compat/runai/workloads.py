@@ -93,9 +93,9 @@ def get_measurements(workload_id: str, query: dict[str, Any]) -> Reply:
             if kind in SERIES:
                 measurements.append(measured(kind, series.get(kind, []), window, freshest=_FRESHEST))
             elif kind in REQUESTS:
-                measurements.append(requested(kind, found.document.resource_config, window))
+                measurements.append(requested(kind, found.document.resource_config, window, found.document.tasks))
             elif kind in KINDS:
-                measurements.append(counted(kind, attempts, window))
+                measurements.append(counted(kind, attempts, window, found.document.tasks))
             else:
                 measurements.append({"type": kind, "labels": {}, "values": []})
     return Reply({"measurements": measurements})

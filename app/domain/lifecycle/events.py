@@ -26,6 +26,7 @@ class EventType(StrEnum):
     EXPORTED = "job.exported"
     IMAGE = "job.image"
     PACKAGES = "job.packages"
+    CORES = "job.cores"
     CONNECTION = "job.connection"
     READY = "job.ready"
     NOT_READY = "job.not_ready"

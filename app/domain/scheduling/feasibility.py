@@ -8,8 +8,8 @@ from app.domain.names import EITHER
 from app.domain.scheduling import gang_placement
 from app.domain.scheduling.filters import could_fit, describe, is_of_type, missing_labels, part_mb, usable_devices
 from app.domain.scheduling.resources import NodeCapacity, Request
-from app.domain.scheduling.roles.packing import emptied, pack
-from app.domain.scheduling.roles.reasons import asked_for
+from app.domain.scheduling.roles.packing import can_pack, emptied
+from app.domain.scheduling.roles.reasons import affinity_of, asked_for, without_affinity
 from app.domain.spec.frameworks.requirements import how_to_offer
 from app.domain.spec.model import JobDocument
 from app.domain.suggestions import did_you_mean
@@ -88,11 +88,24 @@ def _refuse_unfitting_roles(request: Request, nodes: Sequence[NodeCapacity]) -> 
             if error.field is not None and error.field.startswith("resource_config"):
                 error.field = f"tasks.{number}.{error.field}"
             raise
-    if pack(request, map(emptied, nodes)) is None:
+    empty = list(map(emptied, nodes))
+    if not can_pack(request, empty):
+        _refuse_affinity(request, empty)
         raise CannotFit(
             f"needs {asked_for(request)}; all nodes together could not hold that, even when nothing runs on them: ask "
             "for fewer instances, or for fewer devices in each",
             field="tasks",
+        )
+
+
+def _refuse_affinity(request: Request, nodes: Sequence[NodeCapacity]) -> None:
+    """Raise, naming the first role that has one, when its instances would fit anywhere else than asked for."""
+    required = [number for number, role in enumerate(request.roles) if any(each.required for each in role.affinity)]
+    if required and can_pack(without_affinity(request), nodes):
+        raise CannotFit(
+            f"needs {asked_for(request)}, and {affinity_of(request)}; all nodes together could not hold that, even "
+            "when nothing runs on them: ask for fewer or smaller instances, or set required to false",
+            field=f"tasks.{required[0]}.affinity",
         )
 
 

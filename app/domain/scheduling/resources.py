@@ -10,6 +10,7 @@ from app.domain.spec.frameworks.requirements import needed
 from app.domain.spec.inference import TRAINING
 from app.domain.spec.model import JobDocument
 from app.domain.spec.role_documents import document_of
+from app.domain.spec.roles import Affinity
 from app.domain.units import WHOLE
 
 _SLICE = "-mig-"
@@ -99,6 +100,7 @@ class RoleRequest:
     role: str
     count: int
     each: "Request"
+    affinity: tuple[Affinity, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -339,7 +341,12 @@ def request_of(document: JobDocument, *, has_gpus: bool) -> Request:
 
 def _of_roles(document: JobDocument, *, has_gpus: bool) -> Request:
     found = tuple(
-        RoleRequest(role=role.role, count=role.count, each=request_of(document_of(document, role), has_gpus=has_gpus))
+        RoleRequest(
+            role=role.role,
+            count=role.count,
+            each=request_of(document_of(document, role), has_gpus=has_gpus),
+            affinity=role.affinity,
+        )
         for role in document.tasks
     )
     kind = "cuda" if any(each.each.device_kind == "cuda" for each in found) else "cpu"

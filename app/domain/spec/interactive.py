@@ -14,7 +14,8 @@ class Port(Section):
     """A TCP port on which a process of the job listens in its sandbox.
 
     ``keep_prefix``: requests arrive with the prefix of the path that the gateway serves the port under. Without
-    authorized users and groups every key that may see the job may open it.
+    authorized users and groups every key that may see the job may open it. Of a job with roles it is on the node of
+    the instance ``index`` of ``role``, or of rank 0.
     """
 
     name: str = ""
@@ -23,6 +24,13 @@ class Port(Section):
     keep_prefix: bool = False
     authorized_users: tuple[str, ...] = ()
     authorized_groups: tuple[str, ...] = ()
+    role: str | None = None
+    index: int = 0
+
+    @property
+    def forwarding(self) -> str:
+        """What `trainyard port-forward` takes for it: the name leads to its instance, a number to rank 0's node."""
+        return self.name if self.role else f"{self.port}:{self.port}"
 
 
 NOTEBOOK = Port(name=NOTEBOOK_PORT, keep_prefix=True)
@@ -52,6 +60,12 @@ class InteractiveConfig(Section):
     readiness_probe: ReadinessProbe | None = None
     notebook: bool = False
     keep_on_failure_seconds: int = 0  # how long sandbox and devices stay after the script has failed
+
+    @property
+    def probed(self) -> Port | None:
+        """The port that the readiness probe asks, whose instance says where; None: one that is not among the ports."""
+        probe = self.readiness_probe
+        return None if probe is None else next((port for port in self.ports if port.port == probe.port), None)
 
     @property
     def all_ports(self) -> tuple[Port, ...]:

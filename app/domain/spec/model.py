@@ -213,6 +213,9 @@ class ResourceLimits(Section):
     processes: int = 0
     storage_mb: int = 0
     shm_mb: int = 0
+    open_files: int = 0
+    stack_mb: int = 0
+    locked_mb: int = 0
     required: bool = True  # False: nodes that can't hold them run the job without
 
     @property

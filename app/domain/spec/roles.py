@@ -1,13 +1,17 @@
 """The roles of a job whose processes differ, as sections of the job document."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from app.domain.spec.packages import Packages
 from app.domain.spec.section import Section
 
 JOB, TASK = "job", "task"  # Role.restart
+SAME_NODE, OTHER_NODES = "same_node", "other_nodes"  # Affinity.where
+ROLE, INSTANCE = "role", "instance"  # Role.world, which may also be JOB
+
+_Key = TypeVar("_Key", bound=Hashable)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,11 +46,25 @@ class RoleTraining(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Affinity(Section):
+    """Where the instances of a role are, seen from those of another: each on a node that has one, or none on one.
+
+    Of the role itself: all on one node, or each on a node of its own. Where it is not ``required``, a job that can't
+    start so starts otherwise.
+    """
+
+    role: str = ""
+    where: str = SAME_NODE
+    required: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
 class Role(Section):
     """A group of equal processes of a job, with a program and devices of its own; ``count`` instances of it run.
 
     ``depends_on`` names roles that have started before this one is started. ``restart``: of an instance that fails,
     alone or with the whole job. A ``sidecar`` is stopped when the instances of all other roles have ended.
+    ``world``: the ranks that torchrun's variables count, of the role, of all roles with ``job``, or of each instance.
     """
 
     role: str = ""
@@ -56,6 +74,29 @@ class Role(Section):
     depends_on: tuple[str, ...] = ()
     restart: str = JOB
     sidecar: bool = False
+    affinity: tuple[Affinity, ...] = ()
+    world: str = ROLE
+
+
+def in_world_of(roles: Sequence[Role], role: Role) -> frozenset[str]:
+    """The names of the roles whose ranks share a world with those of this one, itself among them."""
+    others = (each.role for each in roles if each.world == JOB) if role.world == JOB else ()
+    return frozenset({role.role, *others})
+
+
+def together_with(one: _Key, beside: Mapping[_Key, Collection[_Key]]) -> frozenset[_Key]:
+    """What every node of a role has, itself included: those beside it, and those beside these."""
+    found, line = {one}, [one]
+    while line:
+        further = {*beside.get(line.pop(), ())} - found
+        found |= further
+        line += further
+    return frozenset(found)
+
+
+def numbered(count: int, what: str) -> str:
+    """In words, how many there are and which numbers they have: ``2 instances, 0 to 1``."""
+    return f"one {what}, 0" if count == 1 else f"{count} {what}s, 0 to {count - 1}"
 
 
 def instances(roles: Sequence[Role]) -> Iterator[tuple[Role, int]]:

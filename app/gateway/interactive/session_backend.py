@@ -28,13 +28,10 @@ class SessionBackend:
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="gateway-sessions")
         self._writers = ThreadPoolExecutor(threads, thread_name_prefix="gateway-recordings")
 
-    async def redeem(self, session_id: str, ticket: str) -> OpenSession:
+    async def redeem(self, session_id: str, ticket: str, *, origin: str) -> OpenSession:
         """The session of this ticket. Raises as `attending.redeem`."""
-        return await self._on_thread(
-            lambda: attending.redeem(
-                self._plane, self.secret_key, ticket, session_id=session_id, gateway_id=self._gateway_id
-            )
-        )
+        given = {"session_id": session_id, "gateway_id": self._gateway_id, "origin": origin}
+        return await self._on_thread(lambda: attending.redeem(self._plane, self.secret_key, ticket, **given))
 
     async def verdicts(self, session_ids: Collection[str]) -> Mapping[str, str]:
         """Why sessions must end, for those that must."""

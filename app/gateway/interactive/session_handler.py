@@ -20,7 +20,7 @@ from app.gateway.interactive.refusals import Refusal, UpgradeRequired, refusal_o
 from app.gateway.interactive.session_backend import SessionBackend
 from app.http.envelope import new_request_id
 from app.services.interactive.attending import OpenSession as Redeemed
-from trainyard.protocol.interactive import MAX_PAYLOAD
+from trainyard.protocol.interactive import MAX_PAYLOAD, PAGE_TICKET
 from trainyard.protocol.interactive import PROTOCOL as SUBPROTOCOL
 
 PATH = r"/v1/sessions/([^/]{1,64})/stream"
@@ -45,6 +45,7 @@ class SessionHandler(WebSocketHandler):
         self._session: OpenSession | None = None
         self._is_counted = False
         self._has_left = False
+        self._page_origin = ""  # of a page whose ticket names it
 
     @property
     def max_message_size(self) -> int:
@@ -58,17 +59,22 @@ class SessionHandler(WebSocketHandler):
     async def prepare(self) -> None:
         self.set_header("X-Request-ID", self._request_id)
         try:
-            ticket = self._ticket()
+            ticket, origin = self._ticket()
             self._sessions.enter()
             self._is_counted = True
-            self._redeemed = await self._backend.redeem(self.path_args[0], ticket)
+            self._redeemed = await self._backend.redeem(self.path_args[0], ticket, origin=origin)
+            self._page_origin = origin
             if self._has_left:
                 raise InvalidRequest("the client has closed the connection")
         except Exception as error:  # noqa: BLE001 – every failure is answered
             self._refuse(error)
 
     def check_origin(self, origin: str) -> bool:
-        """Browsers open no sessions: pages cannot send the ticket. Some clients name the host that they ask."""
+        """A page needs a ticket that names its origin. Some clients, which send theirs in a header as pages cannot,
+        name the host that they ask.
+        """
+        if self._page_origin:
+            return origin == self._page_origin
         ours = {self.request.host.lower(), urlsplit(self._sessions.url).netloc.lower()}
         return urlsplit(origin).netloc.lower() in ours - {""}
 
@@ -150,8 +156,8 @@ class SessionHandler(WebSocketHandler):
         del typ, tb
         logger.error("a session failed", exc_info=value)
 
-    def _ticket(self) -> str:
-        """What the request shows, when it can become a session."""
+    def _ticket(self) -> tuple[str, str]:
+        """What the request shows, when it can become a session: a ticket, and the origin of the page that shows it."""
         headers = self.request.headers
         upgrades = "upgrade" in [each.strip().lower() for each in headers.get("Connection", "").split(",")]
         is_websocket = upgrades and headers.get("Upgrade", "").lower() == "websocket"
@@ -159,16 +165,36 @@ class SessionHandler(WebSocketHandler):
             raise UpgradeRequired("this is the address of a session: open it as a WebSocket, version 13")
         if not _KEY.fullmatch(headers.get("Sec-WebSocket-Key", "")):
             raise InvalidRequest("the header Sec-WebSocket-Key is missing, or is not 16 bytes as base64")
-        origin = headers.get("Origin")
-        if origin is not None and not self.check_origin(origin):
-            raise Forbidden("sessions are not opened by pages of other sites; clients send no header Origin")
         offered = [each.strip() for each in headers.get("Sec-WebSocket-Protocol", "").split(",")]
         if SUBPROTOCOL not in offered:
             raise InvalidRequest(f"offer {SUBPROTOCOL} in the header Sec-WebSocket-Protocol")
-        shown = _BEARER.fullmatch(headers.get("Authorization", ""))
-        if shown is None or len(shown[1]) > MOST_TICKET_BYTES:
+        origin = headers.get("Origin")
+        if shown := self._ticket_of_page(offered):
+            if not origin:
+                raise Forbidden("a subprotocol with a ticket is for pages, which name their origin; see Authorization")
+            return shown, origin
+        if origin is not None and not self.check_origin(origin):
+            raise Forbidden("sessions are not opened by pages of other sites; clients send no header Origin")
+        bearer = self._bearer()
+        if bearer is None or len(bearer) > MOST_TICKET_BYTES:
             raise CredentialsMissing("send the session's ticket in the header Authorization: Bearer TICKET")
-        return shown[1]
+        return bearer, ""
+
+    def _bearer(self) -> str | None:
+        found = _BEARER.fullmatch(self.request.headers.get("Authorization", ""))
+        return found[1] if found is not None else None
+
+    def _ticket_of_page(self, offered: list[str]) -> str:
+        """The ticket among the subprotocols; empty without one, and where the header Authorization has one.
+
+        Browsers add a header of their own where a proxy asks for a password: `Authorization: Basic`.
+        """
+        shown = [each[len(PAGE_TICKET) :] for each in offered if each.startswith(PAGE_TICKET)]
+        if not shown or self._bearer() is not None:
+            return ""
+        if len(shown) > 1 or len(shown[0]) > MOST_TICKET_BYTES:
+            raise InvalidRequest(f"offer one subprotocol {PAGE_TICKET}TICKET")
+        return shown[0]
 
     def _refuse(self, error: Exception) -> None:
         self._answer(refusal_of(error, self._request_id))

@@ -6,7 +6,9 @@ from typing import Any
 from marshmallow import fields, validate
 
 from app.domain.spec.interactive import PROTOCOLS, InteractiveConfig, Port, ReadinessProbe
+from app.domain.spec.rules.roles import MOST_INSTANCES
 from app.schemas.documents import JobPartSchema
+from app.schemas.spec.tasks import ROLE_NAME, ROLE_RULE
 from app.schemas.strict_fields import Choice, Flag, Matching, Text, Whole, says
 
 MOST_PORTS = 16
@@ -49,10 +51,21 @@ class PortSchema(JobPartSchema):
         "and administrators; default all who may see the job"
     )
     authorized_groups = _names("Groups of the identity provider whose members may open it, too")
+    role = Matching(
+        ROLE_NAME,
+        ROLE_RULE,
+        **says("Of a job with tasks: the role that listens, on the node of its instance; default the node of rank 0"),
+    )
+    index = Whole(0, MOST_INSTANCES - 1, **says("The instance of the role", default=Port.index))
 
 
 class ReadinessProbeSchema(JobPartSchema):
-    port = _port_number(**says("The port that is asked; it need not be one of ports"))
+    port = _port_number(
+        **says(
+            "The port that is asked, where the first of ports with this number is; it need not be one of them: then on "
+            "the node of rank 0"
+        )
+    )
     path = Matching(
         _PATH,
         "must be a path such as /health, of visible ASCII characters",

@@ -135,6 +135,11 @@ _PLACEMENT: Table = {
         "the limit of files in the run directory, measured every few seconds; less than storage_min_mb is 400"
     ),
     f"{_RESOURCES}.limits.shm_mb": acted_on("the size of /dev/shm, on nodes with a sandbox"),
+    f"{_RESOURCES}.limits.open_files": acted_on(
+        "the limit of open files of a process; more than a node may give fails"
+    ),
+    f"{_RESOURCES}.limits.stack_mb": acted_on("the limit of the stack of each process and thread"),
+    f"{_RESOURCES}.limits.locked_mb": acted_on("the limit of memory that a process locks"),
     f"{_RESOURCES}.limits.required": acted_on("which nodes run the job: those that offer `limits`, or all"),
     f"{_RESOURCES}.limits.processes": acted_on("the limit of processes and threads"),
     f"{_RESOURCES}.image.reference": acted_on(
@@ -200,6 +205,10 @@ _OF_ROLES: Table = {
     "tasks.count": acted_on("instances of the role; more than 64 of all roles together is 400"),
     "tasks.depends_on": acted_on("the order in which roles are started; roles that wait for each other are 400"),
     "tasks.restart": acted_on("whether an instance that fails is started again alone"),
+    "tasks.affinity.role": acted_on("whose nodes the placement follows; an unknown role is 400"),
+    "tasks.affinity.where": acted_on("on its nodes, or on others; what no placement could keep is 400"),
+    "tasks.affinity.required": acted_on("false: kept where it can be; true, and no nodes could keep it: 400"),
+    "tasks.world": acted_on("which ranks are counted together; job for a single role is 400"),
     "tasks.sidecar": acted_on("stops the role after the others; a job of sidecars alone is 400"),
     **{
         f"tasks.training_config.{name}": _TRAINING[f"{_FRAMEWORK}.{name}"]
@@ -257,6 +266,8 @@ _REACHED: Table = {
     f"{_PORTS}.port": acted_on("where the gateway connects to, in the sandbox; one given twice is 400"),
     f"{_PORTS}.protocol": acted_on("whether browsers reach it; tcp is for port-forward"),
     f"{_PORTS}.keep_prefix": acted_on("whether the job sees the prefix of its paths"),
+    f"{_PORTS}.role": acted_on("the role on whose node the port is; one that the job does not have is 400"),
+    f"{_PORTS}.index": acted_on("which instance of the role; one that there is not is 400"),
     f"{_PORTS}.authorized_users": acted_on("who may open the port; others are 403"),
     f"{_PORTS}.authorized_groups": acted_on("whose members may open it; 400 without an identity provider"),
     f"{_PROBE}.port": acted_on("the port that the node asks"),

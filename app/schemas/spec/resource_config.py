@@ -43,6 +43,13 @@ class ResourceLimitsSchema(JobPartSchema):
         ),
     )
     shm_mb = Whole(0, MAX_MB, **says("Files in /dev/shm; 0: half of the machine's memory. They count as memory, too"))
+    open_files = Whole(
+        0, 2**30, **says("Open files of each process, at least 256; 0: what the node's worker has. The soft limit, too")
+    )
+    stack_mb = Whole(0, MAX_MB, **says("Stack of each process and thread, at least 8; 0: what the node's worker has"))
+    locked_mb = Whole(
+        0, MAX_MB, **says("Memory that each process may lock, as for RDMA; 0: what the node's worker has")
+    )
     required = Flag(**says("Default true: only nodes that can hold the limits run the job; false: others do, without"))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from marshmallow import ValidationError, fields, pre_load, validate
 
 from app.domain.spec.role_documents import RESOURCES
-from app.domain.spec.roles import JOB, TASK, Role, RoleResources
+from app.domain.spec.roles import INSTANCE, JOB, OTHER_NODES, ROLE, SAME_NODE, TASK, Affinity, Role, RoleResources
 from app.domain.spec.rules.roles import MOST_INSTANCES, MOST_ROLES
 from app.schemas.documents import JobPartSchema
 from app.schemas.spec.packages import PackagesSchema
@@ -14,7 +14,7 @@ from app.schemas.spec.resource_config import MAX_MB, ResourceConfigSchema
 from app.schemas.spec.training_config import environment, script_arguments
 from app.schemas.strict_fields import Choice, Flag, FreeObject, Matching, Section, Text, Texts, Whole, says
 
-ROLE = re.compile(r"[a-z0-9-]{1,30}")
+ROLE_NAME = re.compile(r"[a-z0-9-]{1,30}")
 ROLE_RULE = "must be 1 to 30 lower-case letters, digits and dashes"
 
 
@@ -64,8 +64,26 @@ class RoleTrainingSchema(JobPartSchema):
     )
 
 
+class AffinitySchema(JobPartSchema):
+    role = Matching(ROLE_NAME, ROLE_RULE, required=True, **says("The other role, or the role itself"))
+    where = Choice(
+        (SAME_NODE, OTHER_NODES),
+        **says(
+            "same_node: each instance is on a node that has one of the other role; of the role itself: all are on one "
+            "node. other_nodes: no node has instances of both; of the role itself: each is on a node of its own",
+            default=Affinity.where,
+        ),
+    )
+    required = Flag(
+        **says(
+            "false: a preference; where it can't be kept for all instances, the job starts without it",
+            default=Affinity.required,
+        )
+    )
+
+
 class RoleSchema(JobPartSchema):
-    role = Matching(ROLE, ROLE_RULE, required=True, **says("The role's name in the job"))
+    role = Matching(ROLE_NAME, ROLE_RULE, required=True, **says("The role's name in the job"))
     count = Whole(1, MOST_INSTANCES, load_default=Role.count, **says("Instances of the role"))
     resource_config = Section(
         RoleResourcesSchema,
@@ -75,7 +93,7 @@ class RoleSchema(JobPartSchema):
     training_config = Section(RoleTrainingSchema, load_default=dict, **says("The role's program"))
     depends_on = Texts(
         most=MOST_ROLES,
-        form=ROLE,
+        form=ROLE_NAME,
         rule=ROLE_RULE,
         **says("Roles of which every instance has started before this one is started"),
     )
@@ -92,6 +110,19 @@ class RoleSchema(JobPartSchema):
             "true: the role is stopped when the instances of all other roles have ended with exit code 0",
             default=Role.sidecar,
         )
+    )
+    affinity = fields.List(
+        fields.Nested(AffinitySchema),
+        validate=validate.Length(max=MOST_ROLES),
+        **says("On which nodes the role's instances are, seen from those of other roles"),
+    )
+    world = Choice(
+        (ROLE, JOB, INSTANCE),
+        **says(
+            "The ranks that RANK, WORLD_SIZE and MASTER_ADDR are about. role: those of the role; job: those of all "
+            "roles with job, in the order of the document; instance: those of the instance alone",
+            default=Role.world,
+        ),
     )
 
 

@@ -33,6 +33,10 @@ NO_CLIENT = f"no client connected within {TICKET_SECONDS} seconds"
 ASKED = "ended on request"
 KEY_GONE = "the API key that opened it has been revoked or has expired"
 DELETED = "its job has been deleted"
+OTHER_ORIGIN = (
+    "a ticket is used by who got it: one of the dashboard by pages of its own origin, as a subprotocol, and one of the "
+    "API by programs, in the header Authorization"
+)
 SWITCHED_OFF = "an administrator has switched sessions off in the project"
 TO_BE_RECORDED = "an administrator has the project's sessions recorded from now on; open another one"
 
@@ -70,15 +74,22 @@ class Traffic:
     bytes_out: int = 0
 
 
-def redeem(plane: ControlPlane, secret_key: str, ticket: str, *, session_id: str, gateway_id: str) -> OpenSession:
-    """The session of a ticket, from now on open at this gateway.
+def ticket_subject(session_id: str, origin: str) -> str:
+    """What a ticket is signed for: a session, and the origin of the page that may use it; empty for clients."""
+    return f"{session_id} {origin}" if origin else session_id
+
+
+def redeem(
+    plane: ControlPlane, secret_key: str, ticket: str, *, session_id: str, gateway_id: str, origin: str = ""
+) -> OpenSession:
+    """The session of a ticket, from now on open at this gateway. ``origin``: of the page that shows it.
 
     Raises CredentialsInvalid for a ticket that is forged, expired, used or of another session, and for one whose key
-    has been revoked meanwhile; Forbidden where the project has switched sessions off; Conflict when the session or the
-    attempt has ended, SandboxNotOpen when the sandbox is not reached any more.
+    has been revoked meanwhile; Forbidden for one of a page of another origin, and where the project has switched
+    sessions off; Conflict when the session or the attempt has ended, SandboxNotOpen when the sandbox is not reached any
+    more.
     """
-    if signed_tokens.subject_of(secret_key, TICKET_PURPOSE, ticket) != session_id:
-        raise CredentialsInvalid("the ticket is of another session; send the one that came with this session's address")
+    _refuse_other_tickets(signed_tokens.subject_of(secret_key, TICKET_PURPOSE, ticket), session_id, origin)
     with plane.db.write() as session:
         row = session.get(InteractiveSession, session_id, with_for_update=True, populate_existing=True)
         if row is None:
@@ -108,6 +119,14 @@ def redeem(plane: ControlPlane, secret_key: str, ticket: str, *, session_id: str
             endpoint=endpoint,
             recorded=row.recorded,
         )
+
+
+def _refuse_other_tickets(subject: str, session_id: str, origin: str) -> None:
+    of_session, _, of_origin = subject.partition(" ")
+    if of_session != session_id:
+        raise CredentialsInvalid("the ticket is of another session; send the one that came with this session's address")
+    if of_origin != origin:
+        raise Forbidden(OTHER_ORIGIN)
 
 
 def verdicts(db: Database, session_ids: Collection[str]) -> dict[str, str]:
@@ -166,7 +185,7 @@ def finish(
         if traffic is not None:
             row.bytes_in, row.bytes_out = traffic.bytes_in, traffic.bytes_out
         if row.ended_at is None:
-            _end(session, row, reason, exit_code=exit_code)
+            end_now(session, row, reason, exit_code=exit_code)
 
 
 def end_abandoned(db: Database, now: datetime | None = None) -> int:
@@ -182,16 +201,12 @@ def end_abandoned(db: Database, now: datetime | None = None) -> int:
         locked = select(InteractiveSession).where(InteractiveSession.ended_at.is_(None), unused | silent)
         rows = session.scalars(locked.order_by(InteractiveSession.id).with_for_update()).all()
         for row in rows:
-            _end(session, row, NO_CLIENT if row.started_at is None else GONE)
+            end_now(session, row, NO_CLIENT if row.started_at is None else GONE)
         return len(rows)
 
 
-def end_now(session: Session, row: InteractiveSession, reason: str) -> None:
-    """End a session that no gateway has, in the caller's transaction, which has locked it."""
-    _end(session, row, reason)
-
-
-def _end(session: Session, row: InteractiveSession, reason: str, *, exit_code: int | None = None) -> None:
+def end_now(session: Session, row: InteractiveSession, reason: str, *, exit_code: int | None = None) -> None:
+    """End a session in the caller's transaction, which has locked it."""
     now = utc_now()
     row.ended_at, row.end_reason, row.exit_code = now, reason, exit_code
     project = session.scalar(select(Job.project).where(Job.id == row.job_id))

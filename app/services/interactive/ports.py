@@ -28,6 +28,7 @@ from app.services.access.key_names import key_names
 from app.services.attempts import interactive_endpoints
 from app.services.attempts.interactive_endpoints import SandboxEndpoint
 from app.services.interactive.addresses import port_address
+from app.services.interactive.session_ranks import rank_of
 from app.services.jobs import lookup
 from app.services.lifecycle import audit
 from app.services.requests.control_plane import ControlPlane
@@ -103,7 +104,7 @@ def address_of(
         if port.protocol != HTTP:
             raise InvalidRequest(
                 f"the port {name} has protocol {port.protocol} and no address for browsers; forward it: trainyard "
-                f"port-forward {job.id} {port.port}:{port.port}"
+                f"port-forward {job.id} {port.forwarding}"
             )
         address = port_address(ports_url, job.id, port.name)
         if address is None:
@@ -156,7 +157,8 @@ def by_caller(plane: ControlPlane, caller: Caller, job_id: str, name: str) -> Op
             raise Conflict(f"the port {name} has protocol {port.protocol}; browsers reach ports with protocol {HTTP}")
         if job.state in TERMINAL:
             raise Conflict(f"job {job.id} is {job.status}; its ports ended with it")
-        endpoint = interactive_endpoints.of(session, job.id) if job.state in RUNNING else None
+        rank = rank_of(job, role=port.role, index=port.index, rank=0)
+        endpoint = interactive_endpoints.of(session, job.id, rank=rank) if job.state in RUNNING else None
         why = _why_not(job, endpoint)
         return OpenPort(
             job_id=job.id,

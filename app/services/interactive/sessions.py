@@ -3,28 +3,27 @@
 import re
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from app.domain.errors import Forbidden, InvalidRequest, LimitExceeded, NotFound
+from app.domain.errors import Forbidden, LimitExceeded, NotFound
 from app.domain.ids import new_id
 from app.domain.interactive import OFF, PORT_FORWARD, RECORDED
-from app.domain.spec.frameworks.custom import processes_per_node
 from app.models import InteractiveSession, Job, Project
 from app.models.base import utc_now
 from app.security import signed_tokens
 from app.security.permissions import Caller
 from app.services.access import projects
 from app.services.access.key_names import key_names
-from app.services.attempts.placed_instances import ranks_by_instance
 from app.services.files import storage_quota
 from app.services.interactive import attending
 from app.services.interactive.attending import TICKET_PURPOSE, TICKET_SECONDS
 from app.services.interactive.opening import endpoint_of, require_running
+from app.services.interactive.session_ranks import rank_of
 from app.services.jobs import lookup
 from app.services.lifecycle import audit, transitions
 from app.services.requests.control_plane import ControlPlane
@@ -40,11 +39,22 @@ WAITING, OPEN, ENDED = "waiting", "open", "ended"
 
 @dataclass(frozen=True, kw_only=True)
 class WantedSession:
-    """``request``: what the session server is asked for (`trainyard.protocol.interactive`)."""
+    """``request``: what the session server is asked for (`trainyard.protocol.interactive`). With a ``role``, ``rank``
+    is one within the instance ``index`` of it. ``origin``: of the page whose browser connects, which alone can then use
+    the ticket.
+    """
 
     kind: str
     rank: int
     request: dict[str, Any]
+    role: str | None = None
+    index: int = 0
+    origin: str = ""
+
+    def at(self, rank: int) -> "WantedSession":
+        """The session beside this rank of the job."""
+        request = {**self.request, "rank": rank} if "rank" in self.request else self.request
+        return replace(self, rank=rank, request=request, role=None, index=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,14 +96,15 @@ def create(
 ) -> NewSession:
     """Open the sandbox if it is not, and a session in it. ``waiting`` is held while a sandbox is being opened.
 
-    Raises IllegalTransition for a job that does not run, InvalidRequest for a rank that it doesn't have, Forbidden
-    where the project has switched sessions off, LimitExceeded with too many open ones, StorageQuotaExceeded where they
-    are recorded and nothing more may be stored, Conflict and SandboxNotOpen when the sandbox can't be reached.
+    Raises IllegalTransition for a job that does not run, InvalidRequest for a role or rank that it doesn't have,
+    Forbidden where the project has switched sessions off, LimitExceeded with too many open ones, StorageQuotaExceeded
+    where they are recorded and nothing more may be stored, Conflict and SandboxNotOpen when the sandbox can't be
+    reached.
     """
     with plane.db.read() as session:
         job = lookup.find(session, caller, job_id)
         _require_possible(session, session.get_one(Project, job.project), job)
-        _require_rank(job, wanted.rank)
+        wanted = wanted.at(rank_of(job, role=wanted.role, index=wanted.index, rank=wanted.rank))
     endpoint = endpoint_of(plane, job_id, rank=wanted.rank, waiting=waiting)
     with plane.db.write() as session:
         project = projects.require(session, job.project, lock=True)
@@ -103,7 +114,8 @@ def create(
         if recorded:
             storage_quota.refuse_more(session, job.project, 1)
         row = _added(session, caller, endpoint.attempt, wanted, job, recorded=recorded)
-        ticket = signed_tokens.issue(secret_key, TICKET_PURPOSE, row.id, seconds=TICKET_SECONDS)
+        subject = attending.ticket_subject(row.id, wanted.origin)
+        ticket = signed_tokens.issue(secret_key, TICKET_PURPOSE, subject, seconds=TICKET_SECONDS)
         made = NewSession(
             details=_details(session, [row])[0],
             ticket=ticket,
@@ -180,15 +192,6 @@ def _require_allowed(project: Project) -> None:
             f"sessions are switched off in the project {project.name}; an administrator of this installation sets "
             "`sessions` of the project to allowed or recorded"
         )
-
-
-def _require_rank(job: Job, rank: int) -> None:
-    resources = job.document.resource_config
-    of_roles = sum(map(len, ranks_by_instance(job.document).values()))
-    ranks = of_roles or processes_per_node(job.document, devices=resources.gpu_count) * resources.node_count
-    if rank >= ranks:
-        has = "one rank, 0" if ranks == 1 else f"{ranks} ranks, 0 to {ranks - 1}"
-        raise InvalidRequest(f"rank is {rank}, and job {job.id} has {has}", field="rank")
 
 
 def _refuse_one_too_many(session: Session, project: str) -> None:

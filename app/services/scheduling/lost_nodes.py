@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from app.domain.scheduling.filters import NAMED, could_fit
 from app.domain.scheduling.queue_order import QueuedJob
 from app.domain.scheduling.resources import NodeCapacity, Request
-from app.domain.scheduling.roles.packing import emptied, pack
+from app.domain.scheduling.roles.packing import can_pack, emptied
 from app.models import Node
 from app.services.nodes import registry
 
@@ -49,7 +49,7 @@ def note(request: Request, ready: Sequence[NodeCapacity], lost: Sequence[NodeCap
 
 def _for_roles(request: Request, ready: Sequence[NodeCapacity], lost: Sequence[NodeCapacity]) -> list[str]:
     """The lost nodes that could hold an instance, where the ready ones could not hold all, and together they could."""
-    if pack(request, map(emptied, ready)) is not None or pack(request, map(emptied, [*ready, *lost])) is None:
+    if can_pack(request, map(emptied, ready)) or not can_pack(request, map(emptied, [*ready, *lost])):
         return []
     return [node.name for node in lost if any(not could_fit(role.each, node) for role in request.roles)]
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from app.storage.logs import LogLine, LogReader
+from app.storage.logs import LogLine, LogReader, Ranks
 from app.storage.storage import Storage
 
 
@@ -17,7 +17,7 @@ class LogOutline:
     last: int
 
 
-def outline(storage: Storage, job_id: str, *, attempt: int | None = None, rank: int | None = None) -> LogOutline:
+def outline(storage: Storage, job_id: str, *, attempt: int | None = None, rank: Ranks = None) -> LogOutline:
     """What there is of an attempt, by default of the newest one that has written lines."""
     reader = LogReader(storage, job_id)
     attempts = reader.attempts()
@@ -28,7 +28,7 @@ def outline(storage: Storage, job_id: str, *, attempt: int | None = None, rank: 
 
 
 def lines_between(
-    storage: Storage, job_id: str, attempt: int, first: int, last: int, *, rank: int | None = None, live: bool
+    storage: Storage, job_id: str, attempt: int, first: int, last: int, *, rank: Ranks = None, live: bool
 ) -> list[LogLine]:
     """The lines of an attempt with these numbers: fewer than there are numbers where some are of other ranks."""
     found: list[LogLine] = []
@@ -39,7 +39,7 @@ def lines_between(
     return found
 
 
-def as_text(storage: Storage, job_id: str, *, attempt: int | None = None, rank: int | None = None) -> Iterator[str]:
+def as_text(storage: Storage, job_id: str, *, attempt: int | None = None, rank: Ranks = None) -> Iterator[str]:
     """All lines with time and rank, in pieces of many lines."""
     for block in LogReader(storage, job_id).blocks(rank=rank, attempt=attempt, live=False):
         prefix = f"{block.at} [{block.rank}] "

@@ -24,6 +24,7 @@ from app.services.operations.loss_curves import loss_curve
 from app.web import job_timeline
 from app.web.job_frame import find_job, head_of, job_page
 from app.web.pages import part
+from app.web.roles import role_instances
 from app.web.sparkline import sparkline
 
 blueprint = Blueprint("web_job", __name__)
@@ -56,6 +57,7 @@ def job(job_id: str) -> Response:
         parent, begins = _origin(session, row)
         loss_name, losses = loss_curve(session, row, backend().shared)
         children = [lookup.find(session, caller(), each) for each in found.child_job_ids[:20]]
+        newest_attempt = history.newest_attempts(session, [row.id]).get(row.id) if found.document.tasks else None
     newest = sorted(row.latest_metrics.items())
     return job_page(
         "job/job.html",
@@ -69,6 +71,8 @@ def job(job_id: str) -> Response:
         parent=parent,
         begins=begins,
         loss=sparkline(loss_name, losses),
+        asked_devices=role_instances.asked_devices(found.document),
+        instances=role_instances.of_attempt(newest_attempt),
     )
 
 

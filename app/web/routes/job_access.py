@@ -5,15 +5,17 @@ from typing import Any
 from flask import Blueprint, Response, url_for
 
 from app.domain.interactive import what_runs
-from app.domain.lifecycle.states import RUNNING
+from app.domain.lifecycle.states import RUNNING, TERMINAL
 from app.http.context import backend, caller, plane
 from app.http.operation import operation
 from app.security.permissions import Permission
 from app.services.interactive import keeping, ports, sessions
+from app.services.interactive.addresses import sessions_address
 from app.services.requests.pagination import PageRequest
 from app.web.forms import NoFieldsSchema, form
 from app.web.job_frame import find_job, job_page
-from app.web.pages import done, page
+from app.web.pages import done, may_connect, page
+from app.web.roles.role_instances import labelled_ranks
 
 blueprint = Blueprint("web_job_access", __name__)
 _SHOWN_SESSIONS = 50
@@ -31,16 +33,20 @@ def access(job_id: str) -> Response:
             if caller().may(Permission.MANAGE)
             else []
         )
-    return job_page(
+    response = job_page(
         "job/access.html",
         found,
         "access",
+        ranks=labelled_ranks(found.document),
+        has_ended=found.job.state in TERMINAL,
         ports=listed,
         sessions=opened,
         what_runs=what_runs,
         ready=found.job.ready,
         is_running=found.job.state in RUNNING,
     )
+    # Without an address of its own, the gateway is reached at this host.
+    return may_connect(response, sessions_address(settings.sessions_url)) if settings.sessions_url else response
 
 
 @blueprint.post("/jobs/<job_id>/ports/<name>/open")

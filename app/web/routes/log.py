@@ -13,10 +13,13 @@ from app.http.operation import operation
 from app.schemas.documents import RequestSchema
 from app.schemas.logs import MAX_TEXT, LogQuerySchema, asked_ranks, cursor_of, found_on_the_wire, wanted_lines
 from app.schemas.queries import QueryFlag, QueryMoment, QueryWhole
+from app.schemas.spec.tasks import ROLE_NAME, ROLE_RULE
+from app.schemas.strict_fields import Matching
 from app.security.permissions import Permission
 from app.services.telemetry import log_pages
 from app.services.telemetry.log_search import search
 from app.web.job_frame import find_job, job_page
+from app.web.roles.role_instances import labelled_ranks
 
 blueprint = Blueprint("web_log", __name__)
 MOST_LINES = 500  # of one request
@@ -31,6 +34,7 @@ class LogPageSchema(RequestSchema):
     of_form = True
     attempt = QueryWhole(1, 999_999_999)
     rank = QueryWhole(0, 65536)
+    role = Matching(ROLE_NAME, ROLE_RULE)
     line = QueryWhole(1, _NUMBER)
     q = fields.String(validate=validate.Length(max=MAX_TEXT))
     regex = QueryFlag(load_default=False)
@@ -43,6 +47,7 @@ class LogPageSchema(RequestSchema):
 class LogLinesQuerySchema(RequestSchema):
     attempt = QueryWhole(1, 999_999_999, required=True)
     rank = QueryWhole(0, 65536)
+    role = Matching(ROLE_NAME, ROLE_RULE)
     first = QueryWhole(1, _NUMBER, required=True)
     last = QueryWhole(1, _NUMBER, required=True)
     whole = QueryFlag(load_default=False)
@@ -52,15 +57,25 @@ class LogTextQuerySchema(RequestSchema):
     of_form = True
     attempt = QueryWhole(1, 999_999_999)
     rank = QueryWhole(0, 65536)
+    role = Matching(ROLE_NAME, ROLE_RULE)
 
 
 @blueprint.get("/jobs/<job_id>/log")
 @operation("Show the log of a job", permission=Permission.VIEW, query=LogPageSchema, media="html")
 def log(job_id: str, query: dict[str, Any]) -> Response:
     job = find_job(job_id)
-    outline = log_pages.outline(plane().storage, job_id, attempt=query.get("attempt"), rank=query.get("rank"))
+    ranks = asked_ranks(job.document, query)
+    outline = log_pages.outline(plane().storage, job_id, attempt=query.get("attempt"), rank=ranks)
     return job_page(
-        "job/log.html", job, "log", query=query, outline=outline, most_ranks=MOST_RANKS, ended=job.job.state in TERMINAL
+        "job/log.html",
+        job,
+        "log",
+        query=query,
+        outline=outline,
+        most_ranks=MOST_RANKS,
+        roles=[each.role for each in job.document.tasks],
+        labels=dict(labelled_ranks(job.document)),
+        ended=job.job.state in TERMINAL,
     )
 
 
@@ -68,10 +83,11 @@ def log(job_id: str, query: dict[str, Any]) -> Response:
 @operation("Read lines of a job's log", permission=Permission.VIEW, query=LogLinesQuerySchema, media="document")
 def lines(job_id: str, query: dict[str, Any]) -> Response:
     """Lines as [number, time, rank, text, whether it is cut]."""
-    first, last, attempt, rank = query["first"], query["last"], query["attempt"], query.get("rank")
+    first, last, attempt = query["first"], query["last"], query["attempt"]
     if not first <= last < first + MOST_LINES:
         raise InvalidRequest(f"ask for 1 to {MOST_LINES} lines", field="last")
-    storage, ended = plane().storage, find_job(job_id).job.state in TERMINAL
+    job = find_job(job_id)
+    storage, ended, rank = plane().storage, job.job.state in TERMINAL, asked_ranks(job.document, query)
     outline = log_pages.outline(storage, job_id, attempt=attempt, rank=rank)
     found = log_pages.lines_between(storage, job_id, attempt, first, last, rank=rank, live=not ended)
     length = None if query["whole"] else SHOWN_CHARACTERS
@@ -96,8 +112,8 @@ def search_log(job_id: str, query: dict[str, Any]) -> Response:
 @blueprint.get("/jobs/<job_id>/log.txt")
 @operation("Download the log of a job", permission=Permission.VIEW, query=LogTextQuerySchema, media="text")
 def download(job_id: str, query: dict[str, Any]) -> Response:
-    find_job(job_id)
-    pieces = log_pages.as_text(plane().storage, job_id, attempt=query.get("attempt"), rank=query.get("rank"))
+    ranks = asked_ranks(find_job(job_id).document, query)
+    pieces = log_pages.as_text(plane().storage, job_id, attempt=query.get("attempt"), rank=ranks)
     content = (piece.encode("utf-8", "replace") for piece in pieces)
     response = Response(stream_with_context(content), mimetype="text/plain")
     which = f"-attempt-{query['attempt']}" if "attempt" in query else ""

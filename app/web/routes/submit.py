@@ -20,7 +20,9 @@ from app.services.queues import queues
 from app.web import drafts, job_documents, job_form
 from app.web.drafts import DraftFormSchema, StartQuerySchema
 from app.web.forms import form
+from app.web.job_filters import Given
 from app.web.pages import done, page, part
+from app.web.roles import role_form, role_instances
 
 blueprint = Blueprint("web_submit", __name__)
 # The thread of the server waits as long; the report is kept, so that asking again continues the wait.
@@ -32,12 +34,17 @@ class MethodQuerySchema(RequestSchema):
     framework = fields.String(load_default="")
 
 
+class RolesQuerySchema(MethodQuerySchema):
+    row = Given()
+
+
 @blueprint.get("/submit")
 @operation("Show the form to submit a job", permission=Permission.MANAGE, query=StartQuerySchema, media="html")
 def submit(query: dict[str, Any]) -> Response:
     begun = drafts.start(query)
     training = begun.document.get("training_config") or {}
     framework = (training.get("framework") or {}).get("type", "")
+    method = job_form.method(training.get("training_type") or "", framework)
     return page(
         "submit/submit.html",
         text=job_documents.text_of(begun.document),
@@ -45,7 +52,8 @@ def submit(query: dict[str, Any]) -> Response:
         queues=queues.names(plane().db),
         first=job_form.first(),
         groups=job_form.groups(),
-        method=job_form.method(training.get("training_type") or "", framework),
+        method=method,
+        **_roles(len(begun.document.get("tasks") or ()), method.training_type, framework),
         **drafts.choices(begun.project),
     )
 
@@ -54,6 +62,12 @@ def submit(query: dict[str, Any]) -> Response:
 @operation("Show the hyperparameters of a method", permission=Permission.MANAGE, query=MethodQuerySchema, media="html")
 def hyperparameters(query: dict[str, Any]) -> Response:
     return part("submit/hyperparameters.html", method=job_form.method(query["training_type"], query["framework"]))
+
+
+@blueprint.get("/submit/roles")
+@operation("Show the rows of roles", permission=Permission.MANAGE, query=RolesQuerySchema, media="html")
+def roles(query: dict[str, Any]) -> Response:
+    return part("submit/roles.html", **_roles(len(query["row"]), query["training_type"], query["framework"]))
 
 
 @blueprint.post("/submit/check")
@@ -71,7 +85,8 @@ def check(body: dict[str, Any]) -> Response:
         return drafts.problem(error, "submit/check.html")
     warnings += [each for each in plan.warnings if each not in plan.refusals]
     field = job_form.field_of_input(plan.missing.message) if plan.missing else ""
-    return part("submit/check.html", problem=None, plan=plan, warnings=warnings, field=field)
+    asked = role_instances.asked_devices(document)
+    return part("submit/check.html", problem=None, plan=plan, warnings=warnings, field=field, asked_devices=asked)
 
 
 @blueprint.post("/submit/data")
@@ -123,3 +138,9 @@ def _patience() -> ValidationLimits:
     preflight = backend().settings.preflight
     inspection = InspectionSettings(rows=preflight.rows, waiting=preflight.waiting) if preflight.enabled else None
     return ValidationLimits(inspection=inspection, seconds=_DATA_SECONDS)
+
+
+def _roles(count: int, training_type: str, framework: str) -> dict[str, Any]:
+    """``made_for`` lets the script see whether the rows are those of the document."""
+    made_for = {"training_type": training_type, "framework": framework, "rows": range(count)}
+    return {"roles": role_form.rows(count), "new_role": role_form.NEW_ROLE, "made_for": made_for}

@@ -10,7 +10,8 @@ const ANSI = /\u001b(?:\[[0-?]*[ -/]*[@-~]|\][^\u0007\u001b]*(?:\u0007|\u001b\\)
 
 const by = (id) => document.getElementById(id);
 const log = by("log"), space = by("log-space"), rowsBox = by("log-rows"), form = by("log-search");
-const { base, attempt, rank } = log.dataset;
+const { base, attempt, rank, role } = log.dataset;
+const which = rank !== "" ? { rank } : role ? { role } : {}; // whose lines
 const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
 const moment = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
 const number = new Intl.NumberFormat("en");
@@ -116,7 +117,7 @@ function draw() {
   space.style.minWidth = wrapped ? "" : `${rowsBox.offsetWidth}px`;
   rowsBox.style.transform = `translateY(${log.scrollTop - place + first * ROW}px)`;
   by("log-empty").hidden = last > 0;
-  const isSparse = rank !== "" || log.dataset.ranks > 1 && [...counts].some(([index, { lines }]) => lines < numbersOf(index));
+  const isSparse = rank !== "" || role || log.dataset.ranks > 1 && [...counts].some(([index, { lines }]) => lines < numbersOf(index));
   by("log-count").textContent = last ? `${isSparse ? "line numbers to " : ""}${number.format(last)}${isSparse ? "" : " lines"}` : "";
   for (const index of wanted) load(index);
 }
@@ -174,7 +175,7 @@ function fill(element, text) {
 }
 
 function address(changes) {
-  const query = new URLSearchParams({ attempt, ...(rank !== "" && { rank }), ...(wrapped && { wrap: "true" }) });
+  const query = new URLSearchParams({ attempt, ...which, ...(wrapped && { wrap: "true" }) });
   if (attempt === "0") query.delete("attempt");
   for (const [name, value] of Object.entries(changes)) value ? query.set(name, value) : query.delete(name);
   return `${base}?${query}`;
@@ -195,7 +196,7 @@ async function load(index, isBackground = false) {
   loading.add(index);
   const first = index * PAGE + 1;
   try {
-    const found = await ask("lines.json", { attempt, ...(rank !== "" && { rank }), first, last: first + PAGE - 1 }, isBackground);
+    const found = await ask("lines.json", { attempt, ...which, first, last: first + PAGE - 1 }, isBackground);
     keep(index, found);
   } catch {
     setTimeout(draw, 3000); // asks again for what is still in sight
@@ -281,7 +282,7 @@ async function search(after = "0:0", before = 0) {
   const mine = ++searching, wanted = searched();
   if (!wanted.q && !wanted.from && !wanted.to) return closeSearch();
   highlighted = wanted.regex ? "" : wanted.q.toLowerCase();
-  const query = { limit: MOST_FOUND, ...(rank !== "" && { rank }), ...(!wanted.everywhere && attempt !== "0" && { attempt }) };
+  const query = { limit: MOST_FOUND, ...which, ...(!wanted.everywhere && attempt !== "0" && { attempt }) };
   if (wanted.q) query[wanted.regex ? "pattern" : "q"] = wanted.q;
   for (const name of ["from", "to"]) if (wanted[name]) query[name] = wanted[name];
   by("log-results").hidden = false;
@@ -396,7 +397,9 @@ form.addEventListener("submit", (event) => {
 });
 form.addEventListener("change", (event) => {
   if (!("reload" in event.target.dataset)) return;
-  const chosen = { attempt: form.elements.attempt?.value ?? attempt, rank: form.elements.rank?.value ?? "" };
+  const chosen = { attempt: form.elements.attempt?.value ?? attempt, role: form.elements.role?.value ?? "", rank: form.elements.rank?.value ?? "" };
+  if (event.target.name === "role") chosen.rank = ""; // a rank has one role
+  if (event.target.name === "rank") chosen.role = "";
   location.assign(address({ ...searched(), ...chosen }));
 });
 by("log-goto").addEventListener("submit", (event) => {

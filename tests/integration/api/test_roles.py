@@ -49,6 +49,37 @@ def test_a_dry_run_says_where_the_instances_would_start(api: Api) -> None:
 
 
 @pytest.mark.usefixtures("nodes")
+def test_affinity_decides_where_instances_start(api: Api) -> None:
+    roles: list[dict[str, Any]] = [
+        {"role": "trainer"},
+        {"role": "rollout", "affinity": [{"role": "trainer", "where": "other_nodes"}]},
+        {"role": "reward", "affinity": [{"role": "rollout", "where": "same_node"}]},
+    ]
+    answer = api.data(api.post("/v1/jobs?dry_run=true", document(*roles)))
+    where = {each["role"]: each["node"] for each in answer["plan"]["instances"]}
+    assert where["rollout"] == where["reward"] != where["trainer"]
+
+    job_id = api.data(api.post("/v1/jobs", document(*roles)), 201)["job_id"]
+    assert api.get(f"/v1/jobs/{job_id}")["tasks"][1]["affinity"] == roles[1]["affinity"]
+    with api.db.write() as session:
+        job = session.get_one(Job, job_id)
+        job.status, job.queued_at = JobState.QUEUED, utc_now()
+    planner.plan_once(api.db)
+    instances = api.get(f"/v1/jobs/{job_id}/attempts")["attempts"][0]["instances"]
+    assert {each["role"]: each["node"] for each in instances} == where
+
+
+@pytest.mark.usefixtures("nodes")
+def test_an_affinity_that_the_nodes_can_not_keep_is_refused(api: Api) -> None:
+    alone: dict[str, Any] = {"role": "a", "count": 3, "affinity": [{"role": "a", "where": "other_nodes"}]}
+    problem = api.problem(api.post("/v1/jobs", document(alone)), 400)
+    assert problem["details"][0]["field"] == "tasks.0.affinity"
+    assert "each a on a node of its own" in problem["message"]
+    alone["affinity"][0]["required"] = False
+    assert api.data(api.post("/v1/jobs?dry_run=true", document(alone)))["valid"] is True
+
+
+@pytest.mark.usefixtures("nodes")
 def test_a_job_shows_its_roles_and_its_attempts_the_instances(api: Api) -> None:
     job_id = api.data(api.post("/v1/jobs", document()), 201)["job_id"]
 

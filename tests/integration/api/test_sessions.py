@@ -183,6 +183,8 @@ def test_a_rank_that_the_job_does_not_have(api: Api):
     ("body", "field"),
     [
         ({}, "kind"),
+        ({"kind": "shell", "role": "A b"}, "role"),
+        ({"kind": "shell", "role": "a", "index": -1}, "index"),
         ({"kind": "ssh"}, "kind"),
         ({"kind": "exec", "command": []}, "command"),
         ({"kind": "exec", "command": "ls"}, "command"),

@@ -91,8 +91,13 @@ def test_errors_of_ours_have_an_exit_code_of_their_own(job: ReachableJob) -> Non
     unknown = job.run("exec", "no-such-job", "--", "true")
     rank = job.run("exec", job.id, "--rank", "9", "--", "true")
     nothing = job.run("exec", job.id)
+    role = job.run("exec", job.id, "--role", "trainer", "--index", "1", "--rank", "0", "--", "true")
+    index = job.run("exec", job.id, "--index", "1", "--", "true")
 
     assert (unknown.returncode, rank.returncode, nothing.returncode) == (255, 255, 2)
+    assert (role.returncode, index.returncode) == (255, 2)
+    assert b"the job has no roles; omit role" in role.stderr
+    assert b"give --role" in index.stderr
     assert b"no job no-such-job" in unknown.stderr
     assert b"rank is 9" in rank.stderr
     assert b"Put -- before the command" in nothing.stderr

@@ -70,6 +70,8 @@ VIOLATIONS = [
     _runai(environmentVariables=[{"name": "A B", "value": "x"}]),
     _runai(labels=[{"name": "!", "value": "x"}]),
     _runai(_DISTRIBUTED, numWorkers=9),
+    _runai(completions=9, parallelism=9, compute={"gpuDevicesRequest": 64, "cpuCoreRequest": 4000}),
+    _runai(completions=99, parallelism=99),
     _runai(
         _DISTRIBUTED,
         numWorkers=1,

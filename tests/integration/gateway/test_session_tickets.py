@@ -7,12 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tornado.httpclient import HTTPRequest
+from tornado.websocket import websocket_connect
 
 from app.models.base import utc_now
 from app.security import signed_tokens
 from tests.systems.apps import SECRET_KEY
 from tests.systems.session_sites import Person, SessionSite, ticket_of
-from trainyard.protocol.interactive import PROTOCOL
+from trainyard.protocol.interactive import PAGE_TICKET, PROTOCOL
 
 UPGRADE = {
     "Upgrade": "websocket",
@@ -114,6 +116,84 @@ def test_clients_that_name_the_host_they_ask_are_let_in(site: SessionSite) -> No
         await person.leave()
 
     asyncio.run(scenario())
+
+
+DASHBOARD = "https://trainyard.example.org"
+
+
+def of_page(site: SessionSite, session_id: str, ticket: str, **headers: str) -> tuple[int, Any, Any]:
+    """What a page sends: scripts choose the subprotocols, and browsers the header Origin."""
+    given = {**UPGRADE, "Sec-WebSocket-Protocol": f"{PROTOCOL}, {PAGE_TICKET}{ticket}", **headers}
+    return ask(site, f"/v1/sessions/{session_id}/stream", given)
+
+
+def test_a_page_of_the_dashboard_shows_its_ticket_as_a_subprotocol(site: SessionSite) -> None:
+    session_id, _ = site.sandbox().session("true")
+    ticket = ticket_of(f"{session_id} {DASHBOARD}")
+
+    async def scenario() -> None:
+        headers = {"Origin": DASHBOARD}
+        request = HTTPRequest(site.address(session_id), headers=headers, request_timeout=20)
+        connection = await websocket_connect(request, subprotocols=[PROTOCOL, f"{PAGE_TICKET}{ticket}"])
+        assert connection.selected_subprotocol == PROTOCOL  # an answer never has the ticket
+        person = Person(connection)
+        assert (await person.all()).status["exit_code"] == 0
+        await person.leave()
+
+    asyncio.run(scenario())
+    assert of_page(site, session_id, ticket, Origin=DASHBOARD)[0] == 401  # once
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "https://evil.example",
+        "http://trainyard.example.org",
+        "https://trainyard.example.org:8443",
+        "https://trainyard.example.org.evil.example",
+        "https://TRAINYARD.example.org",
+        "null",
+        "https://trainyard.example.org https://evil.example",
+    ],
+)
+def test_a_ticket_of_the_dashboard_is_of_no_use_to_pages_of_other_origins(site: SessionSite, origin: str) -> None:
+    session_id, _ = site.sandbox().session("true")
+    status, body, _ = of_page(site, session_id, ticket_of(f"{session_id} {DASHBOARD}"), Origin=origin)
+    assert (status, "pages of its own origin" in body["error"]["message"]) == (403, True)
+    assert site.row(session_id).started_at is None
+
+
+def test_tickets_of_pages_and_of_programs_do_not_stand_in_for_each_other(site: SessionSite) -> None:
+    session_id, of_program = site.sandbox().session("true")
+    of_dashboard = ticket_of(f"{session_id} {DASHBOARD}")
+    own = f"http://127.0.0.1:{site.port}"
+
+    assert of_page(site, session_id, of_program, Origin=own)[0] == 403
+    assert of_page(site, session_id, of_program, Origin=DASHBOARD)[0] == 403
+    assert of_page(site, session_id, of_dashboard)[0] == 403
+    assert of_page(site, session_id, of_dashboard, Origin="")[0] == 403
+    assert _stream(site, session_id, of_dashboard)[0] == 403
+    assert _stream(site, session_id, of_dashboard, Origin=own)[0] == 403
+    assert site.row(session_id).started_at is None
+
+
+def test_a_browser_may_add_the_password_of_a_proxy_to_the_ticket_of_a_page(site: SessionSite) -> None:
+    session_id, of_program = site.sandbox().session("true")
+    of_dashboard, own = ticket_of(f"{session_id} {DASHBOARD}"), {"Origin": DASHBOARD}
+
+    assert of_page(site, session_id, of_dashboard, **own, Authorization=f"Bearer {of_dashboard}")[0] == 403
+    assert of_page(site, session_id, of_program, **own, Authorization="Basic YTpi")[0] == 403
+    assert of_page(site, session_id, of_dashboard, **own, Authorization="Basic YTpi")[0] == 101
+
+
+@pytest.mark.parametrize(("offered", "status"), [("a, {0}b", 400), ("{0}" + "x" * 2000, 400), ("{0}x", 401)])
+def test_subprotocols_that_hold_no_ticket_are_refused(site: SessionSite, offered: str, status: int) -> None:
+    session_id, _ = site.sandbox().session("true")
+    offers = (
+        f"{PROTOCOL}, {PAGE_TICKET}{offered.format(PAGE_TICKET)}" if "b" in offered else offered.format(PAGE_TICKET)
+    )
+    given = {**UPGRADE, "Sec-WebSocket-Protocol": f"{PROTOCOL}, {offers}", "Origin": DASHBOARD}
+    assert ask(site, f"/v1/sessions/{session_id}/stream", given)[0] == status
 
 
 @pytest.mark.parametrize(

@@ -8,15 +8,19 @@ from typing import Any
 import pytest
 
 from app.database.engine import Database
+from app.domain.errors import Forbidden
 from app.domain.ids import new_id
 from app.domain.lifecycle.states import JobState
 from app.models import InteractiveSession, Job
 from app.models.base import utc_now
 from app.security.permissions import Role
+from app.services.interactive import attending
 from tests.builders.factories import make_document, make_job
-from tests.integration.web.conftest import Browser
-from tests.systems.apps import Api
+from tests.builders.interactive import open_job
+from tests.integration.web.conftest import SITE, Browser
+from tests.systems.apps import SECRET_KEY, Api
 from tests.systems.engines import engine_on
+from trainyard.protocol.interactive import PAGE_TICKET, PROTOCOL
 
 PORTS = {"ports": [{"name": "ui", "port": 8080}, {"name": "db", "port": 5432, "protocol": "tcp"}]}
 
@@ -64,6 +68,22 @@ def test_ports_of_a_running_job_are_opened_by_a_button_or_forwarded(served: Brow
     assert f"/ui/jobs/{job_id}/ports/ui/open" in page.html
     assert f"trainyard port-forward {job_id} 5432:5432" in page.text
     assert f"trainyard shell {job_id}" in page.text
+
+
+def test_a_port_of_an_instance_is_forwarded_by_its_name(served: Browser):
+    job_id = make(served)
+    with served.api.db.write() as session:
+        job = session.get_one(Job, job_id)
+        port = {"name": "db", "port": 5432, "protocol": "tcp", "role": "store", "index": 1}
+        roles = [{"role": "store", "count": 2}]
+        job.spec = {**job.spec, "tasks": roles, "interactive_config": {"ports": [port]}}
+
+    page = served.get(f"/ui/jobs/{job_id}/access")
+
+    assert "of store 1" in page.text
+    assert f"trainyard port-forward {job_id} db" in page.text
+    refused = served.api.problem(served.api.post(f"/v1/jobs/{job_id}/ports/db/url"), 400)
+    assert refused["message"].endswith(f"trainyard port-forward {job_id} db")
 
 
 def test_opening_a_port_leads_to_an_address_with_a_token_that_nothing_keeps(served: Browser):
@@ -117,6 +137,68 @@ def test_a_waiting_job_offers_neither_ports_nor_a_shell(served: Browser):
 
     assert "once the job runs" in text
     assert "trainyard shell" not in text
+
+
+def test_a_terminal_gets_a_ticket_that_only_the_dashboards_own_pages_can_use(web: Browser):
+    job_id = open_job(web.api)
+    web.get(f"/ui/jobs/{job_id}/access")
+
+    answer = web.post(f"/ui/jobs/{job_id}/terminal", {"rows": "30", "columns": "100"})
+
+    assert answer.status_code == 201
+    assert "no-store" in answer.headers["Cache-Control"]
+    made: Any = answer.json
+    protocol, offered = made["protocols"]
+    session_id = made["url"].split("/")[-2]
+    assert made["url"] == f"ws://localhost/v1/sessions/{session_id}/stream"
+    assert protocol == PROTOCOL
+    plane, ticket = web.api.app.extensions["trainyard"].plane, offered.removeprefix(PAGE_TICKET)
+    for origin in ("", "https://evil.example", "https://localhost"):
+        with pytest.raises(Forbidden, match="its own origin"):
+            attending.redeem(plane, SECRET_KEY, ticket, session_id=session_id, gateway_id="g", origin=origin)
+    found = attending.redeem(plane, SECRET_KEY, ticket, session_id=session_id, gateway_id="g", origin=SITE)
+    assert (found.kind, found.request["rows"], found.request["columns"]) == ("shell", 30, 100)
+
+
+def test_a_terminal_of_a_page_with_tls_connects_with_tls_where_a_proxy_ends_it(web: Browser):
+    job_id = open_job(web.api)
+    web.get(f"/ui/jobs/{job_id}/access")
+
+    made: Any = web.post(f"/ui/jobs/{job_id}/terminal", headers={"Origin": "https://localhost"}).json
+
+    assert made["url"].startswith("wss://localhost/v1/sessions/")
+
+
+def test_a_terminal_is_opened_by_nothing_but_a_form_of_this_sign_in(web: Browser):
+    job_id = open_job(web.api)
+    web.get(f"/ui/jobs/{job_id}/access")
+    reader = Browser(web.api)
+    reader.sign_in(web.api.make_key(Role.VIEWER, "default"))
+
+    assert web.post(f"/ui/jobs/{job_id}/terminal", headers={"Origin": "https://evil.example"}).status_code == 403
+    assert web.post(f"/ui/jobs/{job_id}/terminal", {"csrf": "00"}).status_code == 403
+    assert reader.post(f"/ui/jobs/{job_id}/terminal").status_code == 403
+    assert web.post(f"/ui/jobs/{job_id}/terminal", {"rank": "9"}).status_code == 400
+    assert web.post(f"/ui/jobs/{job_id}/terminal", {"rows": "0"}).status_code == 422
+    assert web.api.get(f"/v1/jobs/{job_id}/sessions")["sessions"] == []
+
+
+def test_pages_may_connect_to_the_gateway_of_sessions_and_to_nothing_else(sqlite_url: str, tmp_path: Path):
+    bound = Database().bind(engine_on(sqlite_url))
+    address = "https://gateway.example.org/trainyard"
+    made = Api(bound, tmp_path, TRAINYARD_WEB_ENABLED="true", TRAINYARD_GATEWAY_SESSIONS_URL=address)
+    browser = Browser(made)
+    browser.sign_in(made.key)
+    job_id = open_job(made)
+
+    policy = browser.client.get(f"/ui/jobs/{job_id}/access").headers["Content-Security-Policy"]
+    other = browser.client.get(f"/ui/jobs/{job_id}").headers["Content-Security-Policy"]
+    made.close()
+    bound.close()
+
+    assert "connect-src 'self' wss://gateway.example.org/trainyard/v1/sessions/;" in policy
+    assert "connect-src 'self';" in other
+    assert "unsafe" not in policy
 
 
 def test_sessions_are_shown_as_text_and_can_be_ended(web: Browser):

@@ -11,16 +11,22 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from app.database.engine import Database
+from app.models import Attempt
+from app.security.launch_secrets import launch_secret
 from app.services.attempts.work_orders import Work
 from config.settings import Settings, load_settings
 from tests.builders.walks import make_gang, start_gang
-from tests.unit.workers.rank.launching import make_plan, write_script
+from tests.unit.workers.rank.launching import JOB, make_plan, write_script
+from workers.attempt_failed import AttemptFailed
 from workers.prepare.prepare import Prepared
 from workers.prepare.resume_point import StartPoint
+from workers.rank.mpi import MPI
 from workers.sandbox.sandbox import ProcessGroup
 from workers.supervisor.control.rendezvous import meet
 
 pytestmark = pytest.mark.both_databases
+
+SPEC = f"data/run/jobs/{JOB}/1/spec.json"
 
 
 class OftenAway(Database):
@@ -73,6 +79,47 @@ def test_nodes_meet_although_their_first_reports_fail(
     assert [spec.node_rank for spec in specs if spec is not None] == [0, 1]
     assert len({spec.port for spec in specs if spec is not None}) == 1
     assert [db.failures for db in away] == [0, 0]
+
+
+def by_mpi(folder: Path) -> Prepared:
+    plan = make_plan(folder, write_script(folder / "mine", ""), ProcessGroup(), world_size=2, launcher=MPI)
+    return Prepared(plan=plan, start=StartPoint(path=None, step=0, checkpoint_id=None, rejected=()))
+
+
+def test_nodes_of_mpi_know_where_each_waits_and_one_secret_of_the_attempt(
+    database: Database, gang: list[Work], settings: Settings, tmp_path: Path
+) -> None:
+    until = time.monotonic() + 15
+    with ThreadPoolExecutor(2) as pool:
+        asked = [
+            pool.submit(
+                meet, settings, database, work, by_mpi(tmp_path / work.node), is_over=lambda: time.monotonic() > until
+            )
+            for work in gang
+        ]
+        met = [each.result(20) for each in asked]
+
+    first, second = (each.plan.mpi for each in met if each is not None)
+    assert first is not None
+    assert first == second
+    assert [address for address, _ in first.places] == ["127.0.0.1"] * 2
+    assert len({port for _, port in first.places}) == 2
+    later = launch_secret(settings.security.secret_key, job_id=gang[0].job_id, attempt=2, fence=gang[0].fence + 1)
+    assert first.secret not in {"", later}
+    with database.read() as session:
+        attempt = session.get_one(Attempt, (gang[0].job_id, gang[0].attempt))
+        assert first.secret not in str(attempt.rendezvous)
+    assert all(first.secret not in (tmp_path / work.node).joinpath(SPEC).read_text() for work in gang)
+
+
+@pytest.mark.parametrize("address", ["::1", "localhost"])
+def test_nodes_of_mpi_need_addresses_of_ipv4(
+    database: Database, gang: list[Work], tmp_path: Path, address: str
+) -> None:
+    settings = load_settings({"TRAINYARD_DATA_DIR": str(tmp_path), "TRAINYARD_NODE_ADDRESS": address})
+
+    with pytest.raises(AttemptFailed, match="TRAINYARD_NODE_ADDRESS"):
+        meet(settings, database, gang[1], by_mpi(tmp_path / "n2"), is_over=lambda: False)
 
 
 def test_a_stop_while_the_others_are_awaited_is_no_failure(

@@ -10,10 +10,14 @@ import pytest
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import JobState
 from app.models import Lease, Reservation
+from app.services.attempts.work_orders import load_work
 from tests.builders.factories import make_node
+from tests.systems.people import connected, endpoint_of
 from tests.systems.roles import begin, ends, events_of, lines_by_rank, role, settings_of, submit
+from tests.systems.servers import free_port
 from tests.systems.supervising import NODE, World, rows
 from workers.node.attempt_manager import AttemptManager
+from workers.supervisor.interactive.place import probed_part
 
 OTHER = "other"
 PLACES = """
@@ -245,3 +249,48 @@ time.sleep(120)
     job = any_world.wait_for_end(job_id)
 
     assert job.state is JobState.PAUSED, any_world.describe(job_id)
+
+
+WEB = """
+import http.server, os
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(f"{os.environ['TRAINYARD_ROLE']} {os.environ['TRAINYARD_TASK_INDEX']}".encode())
+    def log_message(self, *_): pass
+class Server(http.server.HTTPServer):
+    def server_bind(self):
+        http.server.socketserver.TCPServer.server_bind(self)
+Server(("127.0.0.1", PORT + int(os.environ["TRAINYARD_TASK_INDEX"])), Handler).serve_forever()
+"""
+
+
+def test_a_port_of_an_instance_is_reached_and_probed_on_its_node(any_world: World) -> None:
+    with any_world.db.write() as session:
+        make_node(session, OTHER, devices=4)
+    port = free_port()
+    apart = [{"role": "trainer", "where": "other_nodes"}]
+    web = role("web", WEB.replace("PORT", str(port)), count=2, affinity=apart)
+    config = {
+        "ports": [{"name": f"web-{n}", "port": port + n, "role": "web", "index": n} for n in (0, 1)],
+        "readiness_probe": {"port": port + 1, "path": "/", "period_seconds": 1},
+    }
+    job_id = submit(any_world, [role("trainer", SLEEPS), web], config)
+    begin(any_world, job_id)
+
+    any_world.wait(lambda: any_world.job(job_id).ready is True, 30, job_id)
+    endpoint = endpoint_of(any_world, job_id, rank=2)
+
+    assert endpoint.part == 1
+    assert probed_part(load_work(any_world.db, job_id, 1, node=NODE)) == 1
+    assert {each["role"]: each["part"] for each in any_world.attempt(job_id).instances or ()} == {
+        "trainer": 0,
+        "web": 1,
+    }
+    with connected(any_world, endpoint, type="connect", port=port + 1) as (connection, answer):
+        assert answer == {"type": "started"}
+        connection.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        assert connection.makefile("rb").read().endswith(b"web 1")
+    any_world.request(job_id, "cancel")
+    assert any_world.wait_for_end(job_id).state is JobState.CANCELLED

@@ -1,16 +1,19 @@
 """Jobs that reach a limit of resource_config.limits under a supervisor: a real kernel holds it."""
 
 import os
+import resource
 import subprocess
 import sys
 import threading
 
 import pytest
 
+from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import JobState
 from app.host import processes
 from tests.systems.system import wait_for
 from workers.sandbox.control_groups import CONTROLLERS, Limits, find_hierarchies, joining
+from workers.sandbox.cores import take_cores
 
 needs_groups = pytest.mark.skipif(
     set(find_hierarchies().parents) != set(CONTROLLERS),
@@ -136,3 +139,58 @@ def test_nothing_waits_for_the_processes_of_another_attempt():
         finally:
             child.kill()
     assert group.remove()
+
+
+def test_limits_of_each_process_hold_for_all_that_a_job_starts(world):
+    script = (
+        "import resource, subprocess\n"
+        "for kind in (resource.RLIMIT_NOFILE, resource.RLIMIT_STACK, resource.RLIMIT_MEMLOCK, resource.RLIMIT_CORE):\n"
+        "    print(resource.getrlimit(kind), flush=True)\n"
+        "subprocess.run('ulimit -Hn; ulimit -n 4096; ulimit -n', shell=True)\n"
+    )
+    job_id = world.start(script, resources={"limits": {"open_files": 300, "stack_mb": 16, "locked_mb": 1}})
+
+    world.wait_for_end(job_id)
+
+    stack, locked = 16 << 20, 1 << 20
+    limits = [f"({each}, {each})" for each in (300, stack, locked, 0)]
+    lines = world.log(job_id)
+    assert lines[:4] == limits, world.describe(job_id)
+    assert "300" in lines[4:]
+    assert "4096" not in lines[4:]
+
+
+def test_job_that_needs_more_than_the_worker_may_have_says_so(world):
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    job_id = world.start("print('ran')\n", resources={"limits": {"open_files": most + 1}})
+
+    world.wait(lambda: world.attempt(job_id).cause, 20, job_id)
+
+    assert f"limits.open_files is {most + 1}, and this node may give {most}" in world.attempt(job_id).end_reason
+
+
+def test_job_with_reserved_cores_stays_on_those_that_no_other_has(make_world):
+    world = make_world(TRAINYARD_NODE_PIN_CORES="true")
+    usable = sorted(os.sched_getaffinity(0))
+    script = "import os\nprint(sorted(os.sched_getaffinity(0)), flush=True)\n"
+    other = take_cores(world.settings.data.dir, 1, usable)
+
+    jobs = []
+    for cores in (1, len(usable), 0):
+        jobs.append(world.start(script, resources={"cpu_cores": cores}))
+        world.wait_for_end(jobs[-1])
+    fitting, crowded, without = jobs
+
+    own = [core for core in usable if core not in other.numbers][:1]
+    assert [world.log(each) for each in jobs] == [[str(own)], [str(usable)], [str(usable)]]
+    (has,) = cores_events(world, fitting)
+    held = find_hierarchies().cores is not None
+    assert has.data == {"cores": own, "wanted": 1, "held": held, "attempt": 1}
+    (shares,) = cores_events(world, crowded)
+    assert shares.message.startswith(f"no cores of its own: {len(usable)} of {len(usable)} were not free")
+    assert cores_events(world, without) == []
+    assert set(take_cores(world.settings.data.dir, len(own), own).numbers) == set(own)  # they are free again
+
+
+def cores_events(world, job_id):
+    return [event for event in world.events(job_id) if event.type == EventType.CORES]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from app.domain.lifecycle.states import JobState
+from tests.sandbox.expectations import may_hold_scores
 
 GROUPS = Path("/sys/fs/cgroup/memory")  # version 1, as far as this test can make a group of its own
 EATS = """
@@ -60,3 +61,18 @@ def test_ranks_go_before_their_supervisor_when_memory_runs_out(world):
     world.wait_for_end(job_id)
 
     assert int(world.log(job_id)[0]) > int(Path("/proc/self/oom_score_adj").read_text())
+
+
+@pytest.mark.skipif(not may_hold_scores(), reason="only a worker with CAP_SYS_RESOURCE can hold a job to its place")
+def test_ranks_can_not_go_behind_the_platform_when_memory_runs_out(world):
+    script = (
+        "import pathlib\nfile = pathlib.Path('/proc/self/oom_score_adj')\nnow = int(file.read_text())\n"
+        "for wanted in (0, now - 101, now - 100):\n"
+        "    try:\n        print(file.write_text(str(wanted)), flush=True)\n"
+        "    except OSError as error:\n        print(type(error).__name__, flush=True)\n"
+    )
+    job_id = world.start(script)
+
+    world.wait_for_end(job_id)
+
+    assert world.log(job_id) == ["PermissionError", "PermissionError", "3"], world.describe(job_id)

@@ -8,7 +8,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from app.cli.client.interactive.forward_command import Forward, ForwardType
+from app.cli.client.interactive.forward_command import Forward, ForwardType, Target, target_of
 from app.cli.client.interactive.notebook import JUPYTERLAB, document_of
 from app.cli.client.interactive.terminal import Disconnected, Escapes
 from app.cli.main import main
@@ -64,6 +64,24 @@ def test_ports_are_read(text: str, forward: Forward) -> None:
 def test_what_is_no_port_is_refused(text: str) -> None:
     with pytest.raises(click.BadParameter):
         ForwardType().convert(text, None, None)
+
+
+@pytest.mark.parametrize(
+    ("given", "asked", "place"),
+    [
+        ({"role": None, "index": 0}, {"rank": 0}, {"rank": 0}),
+        ({}, {"rank": 3}, {"rank": 3}),
+        ({"role": "web", "index": 2}, {"rank": 0}, {"rank": 0, "role": "web", "index": 2}),
+        ({"role": "web", "index": 2}, {"rank": 5}, {"rank": 5}),
+        ({"role": "web", "index": 2}, {"rank": 0, "role": "b", "index": 0}, {"rank": 0, "role": "b", "index": 0}),
+    ],
+)
+def test_a_named_port_is_that_of_its_role_unless_a_place_is_given(
+    given: dict[str, Any], asked: dict[str, Any], place: dict[str, Any]
+) -> None:
+    port: Any = {"name": "web", "port": 80, **given}
+
+    assert target_of(port, asked) == Target(80, place)
 
 
 def submitted(server: ScriptedServer, folder: Path, *options: str) -> Any:

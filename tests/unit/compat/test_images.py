@@ -97,14 +97,21 @@ def test_program_of_the_image_runs_where_runai_names_none(spec, framework):
     assert native.warnings == []
 
 
-@pytest.mark.parametrize(
-    ("spec", "more"), [({}, {"uses_images": False}), ({"completions": 2}, {}), ({}, {"master": {"args": "-x"}})]
-)
+@pytest.mark.parametrize(("spec", "more"), [({}, {"uses_images": False}), ({"completions": 2}, {})])
 def test_command_is_required_where_an_image_does_not_say_what_runs(spec, more):
     with pytest.raises(BadSpec) as caught:
         runai(spec, **more)
 
     assert caught.value.field == "spec.command"
+
+
+def test_master_may_have_other_arguments_for_the_program_of_the_image():
+    master, worker = runai({"args": "-y"}, master={"args": "-x"}).document["tasks"]
+
+    assert (master["training_config"], worker["training_config"]) == (
+        {"custom_arguments": ["-x"]},
+        {"custom_arguments": ["-y"]},
+    )
 
 
 def test_working_directory_without_a_command_is_the_images():

@@ -162,7 +162,7 @@ def test_first_example_of_the_documentation_is_a_gang_of_custom_ranks():
             {"numProcPerNode": 4, "command": ["mpirun"], "args": ["-np", "8", "python", "train.py"]},
             ["python", "train.py"],
             {"distributed": {"config": {"num_proc_per_node": "4"}}, "config": {"launcher": "mpi"}},
-            1,
+            2,
         ),
         (
             "pytorch-runtime",

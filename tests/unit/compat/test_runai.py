@@ -13,7 +13,8 @@ from app.compat.runai.fields import FIELDS, without_effect
 from app.compat.runai.from_native import STATES, class_of, compute_of, spec_of, training_of
 from app.compat.runai.owners import Owner
 from app.compat.runai.requests import DistributedSchema, TrainingSchema
-from app.compat.runai.to_native import DIALECT, PRIORITIES, Native, megabytes, to_native
+from app.compat.runai.resources import megabytes
+from app.compat.runai.to_native import DIALECT, PRIORITIES, Native, to_native
 from app.domain.errors import BadSpec
 from app.domain.ids import new_id
 from app.domain.lifecycle.states import JobState
@@ -298,56 +299,6 @@ def test_limits_are_the_native_ones_where_nodes_can_hold_them():
 
 def test_devices_of_a_native_job():
     assert compute_of(ResourceConfig(gpu_count=4, device_type="cuda")) == {"gpuDevicesRequest": 4}
-
-
-def test_distributed_training_is_a_gang_whose_nodes_run_the_command_once():
-    native = divided(
-        {"distributedFramework": "PyTorch", "numWorkers": 3, "compute": {"gpuDevicesRequest": 8}, "slotsPerWorker": 1}
-    )
-
-    assert native.document["resource_config"] == {"gpu_count": 8, "node_count": 4}
-    assert native.document["training_config"]["framework"]["distributed"] == {"config": {"num_proc_per_node": "1"}}
-    assert ignored_fields(native) == ["spec.slotsPerWorker"]
-    returned = training_of(details_of(native), OWNER)
-    assert (returned["spec"]["numWorkers"], returned["masterSpecSameAsWorker"]) == (3, True)
-
-
-def test_masters_own_command_is_the_first_ranks():
-    native = divided(
-        {"command": "python", "args": "work.py", "environmentVariables": [{"name": "A", "value": "1"}]},
-        masterSpec={
-            "command": "python",
-            "args": "'lead it.py'",
-            "image": "x",
-            "environmentVariables": [{"name": "B", "value": "2"}],
-        },
-    )
-
-    script = """if [ "$RANK" = 0 ]; then exec python 'lead it.py'; else exec python work.py; fi"""
-    assert native.document["training_config"]["framework"]["custom_command"] == ["sh", "-c", script]
-    assert native.document["training_config"]["environment"] == {"A": "1", "B": "2"}
-    assert ignored_fields(native) == ["masterSpec.image"]
-    assert training_of(details_of(native), OWNER)["masterSpec"]["args"] == "'lead it.py'"
-
-
-@pytest.mark.parametrize(
-    ("spec", "master", "field"),
-    [
-        ({"distributedFramework": "MPI"}, {}, "spec.distributedFramework"),
-        ({}, {"command": "true", "compute": {"gpuDevicesRequest": 2}}, "masterSpec.compute"),
-        ({}, {"args": "'"}, "masterSpec.args"),
-        (
-            {"environmentVariables": [{"name": "A", "value": "1"}]},
-            {"environmentVariables": [{"name": "A", "value": "2"}]},
-            "masterSpec.environmentVariables",
-        ),
-    ],
-)
-def test_what_no_gang_does_is_refused(spec, master, field):
-    with pytest.raises(BadSpec) as refused:
-        divided(spec, masterSpec=master)
-
-    assert refused.value.field == field
 
 
 def test_excluded_fields_are_not_warned_about():

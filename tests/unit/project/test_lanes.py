@@ -10,59 +10,66 @@ import pytest
 
 from scripts.lanes import ROOT, changed_files, has_test, lanes_of, matches, table
 
-TESTS = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("test_*.py"))
-FOLDERS = [path for path in ROOT.iterdir() if path.is_dir() and not path.name.startswith(".")]
-FILES = sorted(
-    path.relative_to(ROOT).as_posix()
-    for path in [*ROOT.iterdir(), *(path for folder in FOLDERS for path in folder.rglob("*"))]
-    if path.is_file() and path.suffix != ".pyc"
-)
 Git = Callable[..., None]
 
 
-def test_every_file_of_tests_is_in_a_lane() -> None:
-    assert [path for path in TESTS if not has_test(table().lanes, path)] == []
+@pytest.fixture(scope="module")
+def tests() -> list[str]:
+    """Every file of tests."""
+    return sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("test_*.py"))
 
 
-def test_every_pattern_finds_something() -> None:
+@pytest.fixture(scope="module")
+def files() -> list[str]:
+    """Every file of the repository."""
+    folders = [path for path in ROOT.iterdir() if path.is_dir() and not path.name.startswith(".")]
+    paths = [*ROOT.iterdir(), *(path for folder in folders for path in folder.rglob("*"))]
+    return sorted(path.relative_to(ROOT).as_posix() for path in paths if path.is_file() and path.suffix != ".pyc")
+
+
+def test_every_file_of_tests_is_in_a_lane(tests: list[str]) -> None:
+    assert [path for path in tests if not has_test(table().lanes, path)] == []
+
+
+def test_every_pattern_finds_something(files: list[str], tests: list[str]) -> None:
     for name, lane in table().lanes.items():
-        for patterns, files in ((lane.paths, FILES), (lane.tests, TESTS)):
+        for patterns, paths in ((lane.paths, files), (lane.tests, tests)):
             for pattern in patterns:
-                assert any(matches(path, [pattern.removeprefix("!")]) for path in files), f"{name}: {pattern}"
+                assert any(matches(path, [pattern.removeprefix("!")]) for path in paths), f"{name}: {pattern}"
 
 
 @pytest.mark.parametrize("package", ["app", "config", "simulation", "tasks", "trainyard", "workers"])
-def test_every_module_runs_the_tests_of_rules_and_services(package: str) -> None:
-    assert [path for path in FILES if path.startswith(f"{package}/") and "code" not in _lanes(path)] == []
+def test_every_module_runs_the_tests_of_rules_and_services(files: list[str], package: str) -> None:
+    assert [path for path in files if path.startswith(f"{package}/") and "code" not in _lanes(path)] == []
 
 
-def test_tests_that_read_pages_run_for_a_page() -> None:
+def test_tests_that_read_pages_run_for_a_page(tests: list[str]) -> None:
     reads = re.compile(r"""(?:ROOT|parents\[\d\]|TESTS\.parent)\)? / "(?:docs\b|[\w-]+\.md)""")
-    readers = [path for path in TESTS if reads.search((ROOT / path).read_text(encoding="utf-8"))]
+    readers = [path for path in tests if reads.search((ROOT / path).read_text(encoding="utf-8"))]
 
     assert len(readers) > 10
     assert [path for path in readers if not has_test(["docs"], path)] == []
 
 
-def test_what_trainers_import_runs_the_tests_of_trainers() -> None:
-    imported = _with_imports(path for path in FILES if re.fullmatch(r"workers/trainers/.*\.py", path))
+def test_what_trainers_import_runs_the_tests_of_trainers(files: list[str]) -> None:
+    imported = _with_imports(path for path in files if re.fullmatch(r"workers/trainers/.*\.py", path))
 
     assert "workers/rank/run_context.py" in imported
     assert {path for path in imported if "trainers" not in _lanes(path)} == set()
 
 
 @pytest.mark.parametrize("module", ["app.compat", "app.http"])
-def test_what_vocabularies_import_runs_the_tests_of_vocabularies(module: str) -> None:
+def test_what_vocabularies_import_runs_the_tests_of_vocabularies(files: list[str], module: str) -> None:
     start = module.replace(".", "/") + "/"
-    imported = _with_imports(path for path in FILES if path.startswith(start) and path.endswith(".py"))
+    imported = _with_imports(path for path in files if path.startswith(start) and path.endswith(".py"))
 
     of_the_app = {path for path in imported if path.startswith("app/")}
     assert {path for path in of_the_app if "vocabularies" not in _lanes(path)} == set()
 
 
 @pytest.mark.parametrize("package", ["tasks", "workers"])
-def test_what_processes_import_runs_the_tests_of_whole_systems(package: str) -> None:
-    starts = (path for path in FILES if re.fullmatch(rf"{package}/(?!trainers/).*\.py", path))
+def test_what_processes_import_runs_the_tests_of_whole_systems(files: list[str], package: str) -> None:
+    starts = (path for path in files if re.fullmatch(rf"{package}/(?!trainers/).*\.py", path))
 
     assert {path for path in _with_imports(starts) if not {"runtime", "trainers"} & set(_lanes(path))} == set()
 

@@ -66,6 +66,7 @@ BANNED = (
     Banned(r"learnt", "trained, learned", "one spelling"),
     Banned(r"goes on|going on|go on", "continues, resumes", "a job resumes"),
 )
+ANY = re.compile("|".join(rf"\b(?:{banned.pattern})\b" for banned in BANNED), re.IGNORECASE)
 _NOT_PROSE = re.compile(
     r"<!-- generated: .*?<!-- end -->|^```.*?^```|`[^`\n]*`|\]\([^)\n]*\)", re.DOTALL | re.MULTILINE
 )
@@ -87,6 +88,7 @@ def prose_of_python(text: str) -> Iterator[tuple[int, str]]:
 PROSE: dict[str, Callable[[str], Iterator[tuple[int, str]]]] = {".md": prose_of_markdown, ".py": prose_of_python}
 
 
+@cache
 def texts(root: str) -> list[Path]:
     path = ROOT / root
     found = [path] if path.is_file() else sorted(each for suffix in PROSE for each in path.rglob(f"*{suffix}"))
@@ -94,14 +96,16 @@ def texts(root: str) -> list[Path]:
 
 
 @cache
-def prose_of(path: Path) -> list[tuple[int, str]]:
-    return list(PROSE[path.suffix](path.read_text(encoding="utf-8")))
+def suspects_of(path: Path) -> list[tuple[int, str]]:
+    """The lines that some banned word fits: a file is searched once for all of them."""
+    prose = PROSE[path.suffix](path.read_text(encoding="utf-8"))
+    return [(number, line) for number, line in prose if ANY.search(line)]
 
 
 def lines_with(pattern: str, path: Path) -> list[str]:
     words = re.compile(rf"\b(?:{pattern})\b", re.IGNORECASE)
     return [
-        f"{path.relative_to(ROOT)}:{number}: {line.strip()}" for number, line in prose_of(path) if words.search(line)
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}" for number, line in suspects_of(path) if words.search(line)
     ]
 
 

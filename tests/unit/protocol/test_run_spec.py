@@ -32,6 +32,7 @@ ADDED_SINCE = {
     "benchmark_files": {},
     "proxy_port": 0,
     "packages_path": "",
+    "resource_limits": {},
     "keep_seconds": 0,
 }
 

@@ -10,14 +10,15 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import IO, Any
 
+from app.domain.nodes.sandboxes import WITHOUT_NAMESPACES
 from config.settings import Settings
 from workers.prepare.confined_program import last_line, run, scratch
 from workers.prepare.preflight_answer import answer
-from workers.sandbox.sandbox import PROCESS, SandboxUnavailable, choose_sandbox
+from workers.sandbox.sandbox import SandboxUnavailable, choose_sandbox
 from workers.sandbox.spec import SandboxSpec
 
 QUESTION, REPORT, LOG = "question.json", "report.json", "grader.log"
-NO_SANDBOX = "this coordinator runs no graders without a sandbox, and TRAINYARD_NODE_SANDBOX=process is none"
+NO_SANDBOX = "this coordinator runs no graders without a sandbox, and TRAINYARD_NODE_SANDBOX={} is none"
 SHARED_MEMORY_MB = 16
 _MOST_REPORT_BYTES = 64 << 10
 
@@ -31,8 +32,8 @@ def main() -> int:
 def run_grader(settings: Settings, question: Mapping[str, Any]) -> Report:
     """{reward}; {runtime_error} of the grader; {unavailable} where none can run."""
     seconds = float(question["seconds"])
-    if settings.node.sandbox == PROCESS:  # whose graders could read the coordinator's secrets
-        return {"unavailable": NO_SANDBOX}
+    if settings.node.sandbox in WITHOUT_NAMESPACES:  # whose graders could read the coordinator's secrets
+        return {"unavailable": NO_SANDBOX.format(settings.node.sandbox)}
     try:
         sandbox = choose_sandbox(settings.node.sandbox)
     except SandboxUnavailable as error:

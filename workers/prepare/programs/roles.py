@@ -8,7 +8,7 @@ from typing import Any
 from app.domain.scheduling.resources import Device
 from app.domain.spec.model import JobDocument
 from app.domain.spec.role_documents import document_of
-from app.domain.spec.roles import TASK, Role
+from app.domain.spec.roles import INSTANCE, TASK, Role, in_world_of
 from app.services.attempts.work_instances import WorkInstance
 from app.services.attempts.work_orders import Work
 from config.settings import Settings
@@ -98,24 +98,42 @@ def _program(
 def _instance(
     here: RolesHere, spec: RunSpec, role: Role, placed: WorkInstance, fields: Mapping[str, Any]
 ) -> RoleInstance:
-    others = [each for each in here.work.all_instances if each.role == role.role]
     devices = [device for device in here.work.devices if device.index in placed.devices]
     cores = role.resource_config.cpu_cores or spec.threads_per_rank * len(devices)
     return RoleInstance(
         role=role.role,
         index=placed.index,
-        count=len(others),
+        count=role.count,
         first_rank=placed.first_rank,
         ranks=placed.ranks,
-        role_first_rank=sum(each.ranks for each in others if each.index < placed.index),
-        role_world_size=sum(each.ranks for each in others),
         threads_per_rank=max(1, cores // placed.ranks),
         depends_on=role.depends_on,
         max_restarts=here.work.document.training_config.max_retries if role.restart == TASK else 0,
         sidecar=role.sidecar,
+        **_place_in_world(_world(here.work, role, placed), placed),
         **fields,
         **_devices([device for device in devices if _is_gpu(device)]),
     )
+
+
+def _world(work: Work, role: Role, placed: WorkInstance) -> list[WorkInstance]:
+    """The instances whose ranks are counted together with those of this one; the first of them has rank 0."""
+    if role.world == INSTANCE:
+        return [placed]
+    members = in_world_of(work.document.tasks, role)
+    return [each for each in work.all_instances if each.role in members]
+
+
+def _place_in_world(world: Sequence[WorkInstance], placed: WorkInstance) -> dict[str, Any]:
+    number = world.index(placed)
+    return {
+        "role_first_rank": sum(each.ranks for each in world[:number]),
+        "role_world_size": sum(each.ranks for each in world),
+        "node_rank": number,
+        "nodes": len(world),
+        "leader": world[0].role,
+        "leader_index": world[0].index,
+    }
 
 
 def _is_gpu(device: Device) -> bool:

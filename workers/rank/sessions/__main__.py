@@ -22,6 +22,7 @@ def main() -> None:
     listener = socket.socket(fileno=int(sys.argv[1]))
     os.set_inheritable(listener.fileno(), False)
     configuration = json.load(sys.stdin)
+    _forget_input()
     adopt_orphans()
     _allow_files()
     loop = Loop()
@@ -37,6 +38,13 @@ def main() -> None:
         notebook.start()
     with waker:
         loop.run()
+
+
+def _forget_input() -> None:
+    """Ranks may open what this process has open, and the token of a notebook is in it."""
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, sys.stdin.fileno())
+    os.close(nothing)
 
 
 def _allow_files() -> None:

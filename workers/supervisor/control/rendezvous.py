@@ -22,6 +22,7 @@ from workers.attempt_failed import AttemptFailed
 from workers.prepare.prepare import Prepared
 from workers.rank.agent import PORTS
 from workers.run_dir.layout import write_atomically
+from workers.supervisor.control import mpi_places
 from workers.supervisor.control.role_places import places_of, with_places
 
 T = TypeVar("T")
@@ -46,9 +47,7 @@ def meet(
     if not work.is_gang:
         return with_places(prepared, places_of(work, LOOPBACK, free_port)) if work.instances else prepared
     address = own_address(settings)
-    if work.instances:
-        own = places_of(work, address, free_port)
-        _wait_for(lambda: role_rendezvous.report_places(db, work, own), is_over)
+    _report_places(db, work, prepared, address, is_over)
     if work.part == 0:
         place = _choose(db, work, address, prepared.start.checkpoint_id, is_over)
     else:
@@ -68,7 +67,19 @@ def meet(
         places = _wait_for(lambda: role_rendezvous.places(db, work), is_over)
         return with_places(prepared, places) if places is not None else None
     write_atomically(plan.spec_path, plan.spec.to_document())
+    if mpi_places.needs_places(prepared):
+        key = settings.security.secret_key
+        return _wait_for(lambda: mpi_places.with_nodes(db, work, prepared, key), is_over)
     return prepared
+
+
+def _report_places(db: Database, work: Work, prepared: Prepared, address: str, is_over: Callable[[], bool]) -> None:
+    """Of this node's instances of roles, and of the process that waits for mpirun. Raises AttemptFailed."""
+    if work.instances:
+        own = places_of(work, address, free_port)
+        _wait_for(lambda: role_rendezvous.report_places(db, work, own), is_over)
+    if mpi_places.needs_places(prepared):
+        _wait_for(lambda: mpi_places.report(db, work, address, free_port), is_over)
 
 
 def _gang(work: Work, place: RendezvousAddress, own_address: str) -> Gang:

@@ -29,10 +29,11 @@ def places_of(work: Work, address: str, free_port: Callable[[str], int]) -> list
 
 def with_places(prepared: Prepared, places: Sequence[InstancePlace]) -> Prepared:
     """What was prepared, where every instance knows the places of all; writes spec.json again."""
-    plan, firsts = prepared.plan, {each.role: each for each in places if each.index == 0}
+    plan, known = prepared.plan, {(each.role, each.index): each for each in places}
 
     def placed(instance: RoleInstance) -> RoleInstance:
-        return replace(instance, address=firsts[instance.role].address, port=firsts[instance.role].rank_port)
+        leader = known[instance.leader or instance.role, instance.leader_index]
+        return replace(instance, address=leader.address, port=leader.rank_port)
 
     spec = replace(plan.spec, instances=tuple(map(placed, plan.spec.instances)), tasks=tasks_of(places))
     plan = replace(plan, spec=spec)

@@ -21,6 +21,14 @@ def session_place(settings: Settings, work: Work, run: RunDirectory) -> RelayPla
     return RelayPlace(address=own_address(settings), socket=run.path / SOCKET, token=token)
 
 
+def probed_part(work: Work) -> int:
+    """The part of whose sandbox the readiness probe asks a port: that of the port's instance, or the first."""
+    port = work.document.interactive_config.probed
+    if port is None or port.role is None:
+        return 0
+    return next((each.part for each in work.all_instances if (each.role, each.index) == (port.role, port.index)), 0)
+
+
 def notebook_settings(settings: Settings, work: Work) -> dict[str, str] | None:
     """What the session server starts JupyterLab with, on the first node alone; None: the job has none."""
     if not work.document.interactive_config.notebook or work.part > 0:

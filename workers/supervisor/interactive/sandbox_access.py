@@ -22,6 +22,7 @@ from trainyard.protocol.messages import RankExit, clean_text
 from workers.attempt_failed import AttemptFailed
 from workers.sandbox.sandbox import PROCESS
 from workers.supervisor.interactive import port_probe
+from workers.supervisor.interactive.place import probed_part
 from workers.supervisor.interactive.port_probe import Way
 from workers.supervisor.interactive.readiness import watch_notebook, watch_readiness
 from workers.supervisor.ranks.observations import ENDS_KEPT, Observations
@@ -182,15 +183,15 @@ class SandboxAccess:
                 return
 
     def _watch(self, way: Way) -> None:
-        """Probe and notebook are those of the first rank. A relay that was started again has another port."""
+        """Each in the part that has it. A relay that was started again has another port."""
         self._way = way
-        if self._watches or self._work.part > 0:
+        if self._watches:
             return
         self._watches = True
         config = self._work.document.interactive_config
-        if (probe := config.readiness_probe) is not None:
+        if (probe := config.readiness_probe) is not None and self._work.part == probed_part(self._work):
             self._also(lambda: watch_readiness(probe, self._probe, add=self._calls.add, closed=self._closed))
-        if config.notebook:
+        if self._notebook is not None:
             self._also(lambda: watch_notebook(way, add=self._calls.add, closed=self._closed))
 
     def _probe(self, probe: ReadinessProbe) -> None:

@@ -112,9 +112,17 @@ def is_consequence(observed: Observations, outcome: Outcome) -> bool:
     """Whether a gang's ranks here only ended because others did; not for ranks that were killed from outside."""
     if outcome.cause != "RANK_KILLED":
         return False
-    first = next((gone for gone in observed.exits if gone.exit_code != 0), None)
+    first = _first_failed(observed)
+    if first is not None and first.follows:
+        return True
     was_killed = first is None or first.signal in KILLED_FROM_OUTSIDE or first.exit_code == EXIT_STOPPED
     return observed.terminated or not was_killed
+
+
+def _first_failed(observed: Observations) -> RankExit | None:
+    """Not one that its launcher ended for another, unless there are only such here."""
+    failed = [gone for gone in observed.exits if gone.exit_code != 0]
+    return next((gone for gone in failed if not gone.follows), failed[0] if failed else None)
 
 
 def _hangs_in_its_exit(observed: Observations) -> bool:
@@ -155,7 +163,7 @@ def _failed_by_itself(observed: Observations) -> bool:
 
 
 def _explain(observed: Observations) -> Outcome:
-    first = next((e for e in observed.exits if e.exit_code != 0), None)
+    first = _first_failed(observed)
     own_fault = "SCRIPT_ERROR" if observed.custom else "TRAINER_ERROR"
     # A rank that was ended because another had ended, or lost its connection to it, knows no cause.
     knowing = next((failure for failure in observed.reported if failure.error_type != "RANK_KILLED"), None)
@@ -168,6 +176,8 @@ def _explain(observed: Observations) -> Outcome:
     ended = next((failure for failure in observed.reported if first is not None and failure.rank == first.rank), None)
     if ended is not None:
         return _as_reported(observed, ended, first, "RANK_KILLED")
+    if first is not None and first.follows:
+        return _of_rank(observed, first, "RANK_KILLED", "was ended by mpirun because another rank had failed")
     if first is not None and first.signal in KILLED_FROM_OUTSIDE:
         return _of_rank(observed, first, "RANK_KILLED", f"was killed from outside ({first.signal})")
     if first is not None and first.signal is not None:

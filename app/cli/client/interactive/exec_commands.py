@@ -2,8 +2,10 @@
 
 import asyncio
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from functools import wraps
+from typing import Any
 
 import click
 
@@ -28,8 +30,27 @@ INTERRUPTED = 130
 RECORDED = "What this session shows is recorded."
 _SEPARATOR = "Put -- before the command: trainyard exec JOB -- ls -l"
 rank_option = click.option(
-    "--rank", type=click.IntRange(0), default=0, show_default=True, help="The rank beside which it runs."
+    "--rank",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="The rank beside which it runs; with --role, of its instance.",
 )
+_role_option = click.option("--role", metavar="ROLE", help="The role whose rank it is, of a job that has roles.")
+_index_option = click.option("--index", type=click.IntRange(0), help="The instance of the role; default 0.")
+
+
+def place_options(command: Callable[..., None]) -> Callable[..., None]:
+    """--role, --index and --rank, which the command gets as ``place``: fields of the API's request."""
+
+    @wraps(command)
+    def placed(*, role: str | None, index: int | None, rank: int, **others: Any) -> None:
+        if index is not None and role is None:
+            raise click.UsageError("--index is the number of an instance of a role: give --role, or omit it")
+        of_role = {"role": role, "index": index or 0} if role is not None else {}
+        command(place={"rank": rank, **of_role}, **others)
+
+    return _role_option(_index_option(rank_option(placed)))
 
 
 class _CommandOfJob(click.Command):
@@ -44,11 +65,11 @@ class _CommandOfJob(click.Command):
 
 @click.command("exec", cls=_CommandOfJob)
 @job_argument
-@rank_option
+@place_options
 @click.option("-i", "--stdin", "reads", is_flag=True, help="Hand the input of this command on.")
 @click.option("-t", "--tty", "has_terminal", is_flag=True, help="Give it a terminal; its input is this one's.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="COMMAND…")
-def exec_(*, handle: str, rank: int, reads: bool, has_terminal: bool, command: tuple[str, ...]) -> None:
+def exec_(*, handle: str, place: Mapping[str, Any], reads: bool, has_terminal: bool, command: tuple[str, ...]) -> None:
     """Run COMMAND in the sandbox of the running JOB: `trainyard exec JOB -- ps aux`.
 
     The exit code is that of COMMAND, 128 and the signal's number where a signal ended it, and 255 where it could not be
@@ -57,14 +78,14 @@ def exec_(*, handle: str, rank: int, reads: bool, has_terminal: bool, command: t
     if has_terminal and not is_terminal():
         raise click.UsageError("-t needs a terminal as input and output; omit it, or use -i to hand the input on")
     with _own_exit_code():
-        opened = _open(handle, EXEC, rank=rank, command=list(command), has_terminal=has_terminal)
+        opened = _open(handle, EXEC, place, command=list(command), has_terminal=has_terminal)
         _finish(_run(opened, Terminal() if has_terminal else Pipes(reads=reads)))
 
 
 @click.command()
 @job_argument
-@rank_option
-def shell(*, handle: str, rank: int) -> None:
+@place_options
+def shell(*, handle: str, place: Mapping[str, Any]) -> None:
     """Open a shell in the sandbox of the running JOB. Enter, then ~. leaves it; so does its end.
 
     Exit code as for exec.
@@ -72,7 +93,7 @@ def shell(*, handle: str, rank: int) -> None:
     if not is_terminal():
         raise click.UsageError("a shell needs a terminal; for a script use `trainyard exec -i JOB -- sh`")
     with _own_exit_code():
-        opened = _open(handle, SHELL, rank=rank, command=[], has_terminal=True)
+        opened = _open(handle, SHELL, place, command=[], has_terminal=True)
         _finish(_run(opened, Terminal()))
 
 
@@ -94,14 +115,14 @@ def _own_exit_code() -> Iterator[None]:
         raise SessionFailed(printable(str(error))) from error
 
 
-def _open(handle: str, kind: str, *, rank: int, command: list[str], has_terminal: bool) -> Opened:
+def _open(handle: str, kind: str, place: Mapping[str, Any], *, command: list[str], has_terminal: bool) -> Opened:
     with server() as client:
         job_id = job_id_of(client, handle)
         request = {"command": command, "tty": has_terminal} if kind == EXEC else {}
         if has_terminal:
             rows, columns = size()
             request |= {"rows": rows, "columns": columns, "term": name_of_terminal()}
-        opened = open_session(client, job_id, kind=kind, rank=rank, **request)
+        opened = open_session(client, job_id, kind=kind, **place, **request)
     if opened.recorded:
         click.echo(RECORDED, err=True)
     return opened

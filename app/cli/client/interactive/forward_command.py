@@ -3,13 +3,14 @@
 import asyncio
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import click
 
-from app.cli.client.interactive.exec_commands import rank_option
+from app.cli.client.interactive.exec_commands import place_options
 from app.cli.client.interactive.forwarded_ports import serve
 from app.cli.client.interactive.session_socket import Opened, open_session
 from app.cli.connection import server
@@ -18,10 +19,11 @@ from app.cli.output import printable
 from app.domain.interactive import PORT_FORWARD
 from app.domain.lifecycle.states import RUNNING
 from trainyard.client import Client, ClientError, Conflict, NotFound
+from trainyard.records import JobPort
 
 HOST = "127.0.0.1"
 MOST_PORT = 65535
-_PAIR = re.compile(r"(?:(?P<local>[0-9]{0,5}):)?(?P<remote>[0-9]{1,5}|[a-z0-9-]{1,21})", re.ASCII)
+_PAIR = re.compile(r"(?:(?P<local>[0-9]{0,5}):)?(?P<remote>[0-9]{1,5}|[a-z0-9-]{1,30})", re.ASCII)
 _RULE = "write LOCAL:REMOTE as in 8080:8888, REMOTE alone for the same number here, or :REMOTE for any free one"
 
 
@@ -51,23 +53,30 @@ class ForwardType(click.ParamType[Forward]):
         return Forward(None if local is None else int(local or 0), remote)
 
 
+@dataclass(frozen=True)
+class Target:
+    """A port of the job, with the place that the API is asked for: rank, role and index."""
+
+    number: int
+    place: Mapping[str, Any]
+
+
 @click.command("port-forward")
 @job_argument
 @click.argument("forwards", nargs=-1, required=True, type=ForwardType(), metavar="LOCAL:REMOTE…")
-@rank_option
-def port_forward(*, handle: str, forwards: tuple[Forward, ...], rank: int) -> None:
+@place_options
+def port_forward(*, handle: str, forwards: tuple[Forward, ...], place: Mapping[str, Any]) -> None:
     """Forward ports of this machine's loopback interface to ports of the running JOB, until Ctrl-C.
 
-    REMOTE is a number, or the name of a port that the job's document has. REMOTE alone takes the same number here,
-    :REMOTE any free one.
+    REMOTE is a number, or the name of a port that the job's document has, which is that of its role where it names
+    one. REMOTE alone takes the same number here, :REMOTE any free one.
     """
     with server() as client:
         job_id = job_id_of(client, handle)
         _refuse_early(client, job_id)
-        forwarding = _Forwarding(client, job_id, rank)
-        targets = [
-            (each.local, number) for each, number in zip(forwards, _numbers(client, job_id, forwards), strict=True)
-        ]
+        forwarding = _Forwarding(client, job_id)
+        found = _targets(client, job_id, forwards, place)
+        targets = [(each.local, target) for each, target in zip(forwards, found, strict=True)]
         try:
             asyncio.run(forwarding.run(targets))
         except KeyboardInterrupt:
@@ -83,36 +92,45 @@ def _refuse_early(client: Client, job_id: str) -> None:
         raise click.ClickException(f"{job_id} is {job.status} and does not run; ports are forwarded while it does")
 
 
-def _numbers(client: Client, job_id: str, forwards: Iterable[Forward]) -> list[int]:
+def _targets(client: Client, job_id: str, forwards: Iterable[Forward], place: Mapping[str, Any]) -> list[Target]:
     named = [each.remote for each in forwards if not each.remote.isdecimal()]
-    known = {port["name"]: int(port["port"]) for port in client.ports(job_id)} if named else {}
+    known = {port["name"]: target_of(port, place) for port in client.ports(job_id)} if named else {}
     for name in named:
         if name not in known:
             has = ", ".join(sorted(known)) or "none"
             raise click.ClickException(f"{job_id} has no port named {name!r}; it has: {has}. A number needs no name")
-    return [int(each.remote) if each.remote.isdecimal() else known[each.remote] for each in forwards]
+    return [Target(int(each.remote), place) if each.remote.isdecimal() else known[each.remote] for each in forwards]
+
+
+def target_of(port: JobPort, place: Mapping[str, Any]) -> Target:
+    """A place that was asked for comes before the port's own; a server without roles of ports names none."""
+    role = port.get("role")
+    is_default = role is not None and place == {"rank": 0}
+    return Target(port["port"], {"rank": 0, "role": role, "index": port["index"]} if is_default else place)
 
 
 class _Forwarding:
     """``ended``: why no further connection can succeed."""
 
-    def __init__(self, client: Client, job_id: str, rank: int) -> None:
-        self._client, self._job_id, self._rank = client, job_id, rank
+    def __init__(self, client: Client, job_id: str) -> None:
+        self._client, self._job_id = client, job_id
         self.ended: ClientError | None = None
         self._over = asyncio.Event()
 
-    async def run(self, targets: Iterable[tuple[int | None, int]]) -> None:
-        servers = [await self._listen(remote if local is None else local, remote) for local, remote in targets]
+    async def run(self, targets: Iterable[tuple[int | None, Target]]) -> None:
+        servers = [await self._listen(each.number if local is None else local, each) for local, each in targets]
         try:
             await self._over.wait()
         finally:
             for each in servers:
                 each.close()
 
-    async def _listen(self, local: int, remote: int) -> asyncio.Server:
+    async def _listen(self, local: int, target: Target) -> asyncio.Server:
+        remote = target.number
+
         async def opener() -> Opened:
             return await asyncio.to_thread(
-                open_session, self._client, self._job_id, kind=PORT_FORWARD, rank=self._rank, port=remote
+                open_session, self._client, self._job_id, kind=PORT_FORWARD, port=remote, **target.place
             )
 
         def failed(error: Exception) -> None:

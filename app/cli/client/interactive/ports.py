@@ -27,11 +27,15 @@ def ports(*, handle: str, as_json: bool) -> None:
     if as_json:
         print_json({"ports": found})
         return
-    print_table(("name", "port", "protocol", "address"), map(_row, found), empty=f"{job_id} names no ports")
+    of_roles = any(port.get("role") for port in found)
+    columns = ("name", "port", *(("role",) if of_roles else ()), "protocol", "address")
+    rows = (_row(port, of_roles=of_roles) for port in found)
+    print_table(columns, rows, empty=f"{job_id} names no ports")
 
 
-def _row(port: Any) -> tuple[Any, ...]:  # noqa: ANN401 – a record of the client
-    return port["name"], port["port"], port["protocol"], port.get("url") or ""
+def _row(port: Any, *, of_roles: bool) -> tuple[Any, ...]:  # noqa: ANN401 – a record of the client
+    role = f"{port['role']} {port['index']}" if port.get("role") else ""
+    return port["name"], port["port"], *((role,) if of_roles else ()), port["protocol"], port.get("url") or ""
 
 
 def address_of_port(client: Client, job_id: str, name: str) -> str:

@@ -2,16 +2,22 @@
 
 Bin packing is hard, so three ways are tried: the largest instances first, each time onto the node that takes most of
 what is left; those that fit on the fewest nodes first, where they leave least free; and a search of bounded length,
-which finds a way for small jobs whenever there is one.
+which finds a way for small jobs whenever there is one. Where roles have an affinity, instances that must share a node
+are placed together in the first two ways.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
 from app.domain.scheduling.gang_placement import Part, PlacedInstance
 from app.domain.scheduling.resources import NOTHING, Device, NodeCapacity, Request
-from app.domain.scheduling.roles.search import searched
+from app.domain.scheduling.roles.groups import Groups
+from app.domain.scheduling.roles.neighbours import Asked, Neighbours, preferred_of, required_of
+from app.domain.scheduling.roles.search import MOST_STEPS, searched
 from app.domain.scheduling.roles.wanted import Filling, Taken, Wanted, wanted_of
+
+# For each affinity that is only preferred: the job has a placement already.
+_STEPS_OF_A_PREFERENCE = 200
 
 
 def pack(request: Request, nodes: Iterable[NodeCapacity], last: Collection[str] = ()) -> tuple[Part, ...] | None:
@@ -22,10 +28,15 @@ def pack(request: Request, nodes: Iterable[NodeCapacity], last: Collection[str] 
     open_nodes = [node for node in nodes if _is_open(node)]
     preferred = [node for node in open_nodes if node.name not in last]
     for given in (preferred, open_nodes) if len(preferred) < len(open_nodes) else (preferred,):
-        found = _packed(request, given)
+        found = _packed(request, given, required_of(request))
         if found is not None:
-            return _parts(request, found)
+            return _parts(request, _as_preferred(request, given) or found)
     return None
+
+
+def can_pack(request: Request, nodes: Iterable[NodeCapacity]) -> bool:
+    """Whether all instances could start now; quicker than `pack` for a job that prefers something."""
+    return _packed(request, [node for node in nodes if _is_open(node)], required_of(request)) is not None
 
 
 def emptied(node: NodeCapacity) -> NodeCapacity:
@@ -41,30 +52,60 @@ def excluded(request: Request, avoids: frozenset[str], nodes: Iterable[NodeCapac
     if not could:
         return frozenset()
     others = [emptied(node) for node in given if node.name not in avoids]
-    return frozenset(could) if pack(request, others) is not None else frozenset()
+    return frozenset(could) if can_pack(request, others) else frozenset()
 
 
 def _is_open(node: NodeCapacity) -> bool:
     return bool(node.free) and (node.max_jobs is None or node.active_jobs < node.max_jobs)
 
 
-def _packed(request: Request, nodes: Sequence[NodeCapacity]) -> list[Taken] | None:
-    filling = Filling(request, nodes)
+def _as_preferred(request: Request, nodes: Sequence[NodeCapacity]) -> list[Taken] | None:
+    """With as much of what the job prefers as can be kept, in the order of its document; None: nothing of it."""
+    preferred, kept = preferred_of(request), required_of(request)
+    if not preferred:
+        return None
+    best = _packed(request, nodes, [*kept, *preferred], _STEPS_OF_A_PREFERENCE)
+    for each in preferred if best is None and len(preferred) > 1 else ():
+        found = _packed(request, nodes, [*kept, each], _STEPS_OF_A_PREFERENCE)
+        if found is not None:
+            kept, best = [*kept, each], found
+    return best
+
+
+def _packed(
+    request: Request, nodes: Sequence[NodeCapacity], affinity: Sequence[Asked], most_steps: int = MOST_STEPS
+) -> list[Taken] | None:
+    filling, neighbours = Filling(request, nodes), Neighbours.of(request, affinity)
     wanted = wanted_of(request)
     if not filling.may_be_enough(wanted):
         return None
+    if neighbours.are_any:
+        return _in_groups(Groups(filling, neighbours), wanted, most_steps)
     largest = sorted(wanted, key=lambda each: each.size)
-    found = _onto_few(filling, largest)
+    found = _onto_few(filling, largest, filling.most_on)
     if found is None:
         scarce = sorted(wanted, key=lambda each: (filling.choices(each), each.size))
-        found = _each_where_least_is_left(filling, scarce) or searched(filling, scarce)
+        found = _each_where_least_is_left(filling, scarce) or searched(filling, scarce, neighbours, most_steps)
     return found
 
 
-def _onto_few(filling: Filling, wanted: list[Wanted]) -> list[Taken] | None:
+def _in_groups(groups: Groups, wanted: Sequence[Wanted], most_steps: int) -> list[Taken] | None:
+    filling, neighbours = groups.filling, groups.neighbours
+    found = _onto_few(filling, groups.line(wanted), groups.most_on) or groups.each_where_least_is_left(wanted)
+    if found is None:
+        # Roles that others need on their node come before these: the search then knows which nodes are left.
+        needs = {place: len(neighbours.with_all(place)) for place in range(len(neighbours.counts))}
+        scarce = sorted(wanted, key=lambda each: (needs[each.place], filling.choices(each), each.place, each.index))
+        found = searched(filling, scarce, neighbours, most_steps)
+    return found
+
+
+def _onto_few(
+    filling: Filling, wanted: Sequence[Wanted], most_on: Callable[[NodeCapacity, Sequence[Wanted]], list[Taken]]
+) -> list[Taken] | None:
     """Node after node, each time the one that takes most of what is left."""
     found: list[Taken] = []
-    nodes, left = dict(filling.nodes), wanted
+    nodes, left = dict(filling.nodes), list(wanted)
     while left:
         best: tuple[tuple[object, ...], list[Taken]] | None = None
         seen = set()
@@ -73,7 +114,7 @@ def _onto_few(filling: Filling, wanted: list[Wanted]) -> list[Taken] | None:
             if shape in seen:
                 continue
             seen.add(shape)
-            taken = filling.most_on(node, left)
+            taken = most_on(node, left)
             if not taken:
                 continue
             devices = sum(len(each.devices) for each in taken)

@@ -1,11 +1,13 @@
 """Why a job with roles does not start now, in words for users. Pure."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from app.domain.scheduling.filters import NAMED, could_fit, describe
 from app.domain.scheduling.filters import excluded as not_there
 from app.domain.scheduling.resources import NodeCapacity, Request, RoleRequest
-from app.domain.scheduling.roles.packing import emptied, pack
+from app.domain.scheduling.roles.packing import can_pack, emptied
+from app.domain.spec.roles import SAME_NODE, Affinity
 
 
 def asked_for(request: Request) -> str:
@@ -34,9 +36,29 @@ def _why(request: Request, nodes: Sequence[NodeCapacity]) -> str:
         return "no node is ready"
     if (lacks := lacking(request, nodes)) is not None:
         return f"no ready node could hold an instance of {request.roles[lacks[0]].role}: {lacks[1]}"
-    if pack(request, [emptied(node) for node in nodes]) is None:
+    empty = [emptied(node) for node in nodes]
+    if not can_pack(request, empty):
+        if can_pack(without_affinity(request), empty):
+            return f"the ready nodes could hold that, but not {affinity_of(request)}, even when nothing runs on them"
         return "the ready nodes together are too small for that, even when nothing runs on them"
-    return f"free: {'; '.join(_free(role, nodes) for role in request.roles)}"
+    where = f"; and {asked}" if (asked := affinity_of(request)) else ""
+    return f"free: {'; '.join(_free(role, nodes) for role in request.roles)}{where}"
+
+
+def without_affinity(request: Request) -> Request:
+    return replace(request, roles=tuple(replace(role, affinity=()) for role in request.roles))
+
+
+def affinity_of(request: Request) -> str:
+    """In words, what is required: ``reward on nodes of trainer, each rollout on a node of its own``."""
+    words = [_in_words(role.role, each) for role in request.roles for each in role.affinity if each.required]
+    return ", ".join(words[:NAMED])
+
+
+def _in_words(role: str, affinity: Affinity) -> str:
+    if affinity.role == role:
+        return f"all {role} on one node" if affinity.where == SAME_NODE else f"each {role} on a node of its own"
+    return f"{role} on {'nodes of' if affinity.where == SAME_NODE else 'other nodes than'} {affinity.role}"
 
 
 def _free(role: RoleRequest, nodes: Sequence[NodeCapacity]) -> str:
@@ -44,6 +66,6 @@ def _free(role: RoleRequest, nodes: Sequence[NodeCapacity]) -> str:
     least, most = 0, role.count
     while least < most:
         middle = (least + most + 1) // 2
-        some = Request(roles=(RoleRequest(role=role.role, count=middle, each=role.each),))
-        least, most = (middle, most) if pack(some, nodes) is not None else (least, middle - 1)
+        some = Request(roles=(replace(role, count=middle),))
+        least, most = (middle, most) if can_pack(some, nodes) else (least, middle - 1)
     return f"devices for {least} of {role.count} {role.role}"

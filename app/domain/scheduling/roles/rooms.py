@@ -4,17 +4,17 @@ As for a gang, every node of it is cleared at once. The running jobs end one aft
 by the work that is lost, until the instances can be packed.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
 from app.domain.scheduling.gang_placement import Part
 from app.domain.scheduling.preemption import Preemptor, Room, Running
 from app.domain.scheduling.resources import NOTHING, NodeCapacity, Request
-from app.domain.scheduling.roles.packing import pack
+from app.domain.scheduling.roles.packing import can_pack, pack
 
-# Each of them takes another packing of all nodes.
-MOST_VICTIMS = 64
+# Whether each of those that are enough is needed takes another packing of all nodes.
+MOST_VICTIMS = 128
 
 On = Mapping[str, Sequence[Running]]  # by node
 
@@ -26,14 +26,15 @@ def in_time(request: Request, nodes: Sequence[NodeCapacity], running: On) -> tup
         ends[each.job_id] = max(ends.get(each.job_id, 0.0), _ends_in(each))
     line = sorted(ends, key=lambda job_id: (ends[job_id], job_id))
     least, most = 0, len(line)
-    if _after(request, nodes, running, set(line)) is None:
+    cleared = _Cleared(nodes, running)
+    if not can_pack(request, cleared.of(set(line))):
         return ()
     while least < most:
         middle = (least + most) // 2
-        found = _after(request, nodes, running, set(line[:middle]))
-        least, most = (least, middle) if found is not None else (middle + 1, most)
+        fits = can_pack(request, cleared.of(set(line[:middle])))
+        least, most = (least, middle) if fits else (middle + 1, most)
     ended = set(line[:least])
-    parts = _after(request, nodes, running, ended)
+    parts = pack(request, cleared.of(ended))
     seconds = ends[line[least - 1]] if least else 0.0
     rooms = _rooms(request, parts or (), running, ended)
     return tuple(replace(room, seconds=None if seconds == inf else seconds) for room in rooms)
@@ -42,7 +43,7 @@ def in_time(request: Request, nodes: Sequence[NodeCapacity], running: On) -> tup
 def of_stopping(request: Request, nodes: Sequence[NodeCapacity], running: On) -> tuple[Room, ...]:
     """The rooms once the jobs that are stopping there have ended; empty if that is not enough."""
     ended = {each.job_id for each in _all(nodes, running) if each.is_stopping}
-    parts = _after(request, nodes, running, ended)
+    parts = pack(request, _Cleared(nodes, running).of(ended))
     return () if parts is None else _rooms(request, parts, running, ended)
 
 
@@ -57,29 +58,42 @@ def by_preemption(preemptor: Preemptor, nodes: Sequence[NodeCapacity], running: 
     for each in sorted(_all(nodes, running), key=lambda each: (each.loss, each.job_id, each.node)):
         if len(line) < MOST_VICTIMS and each.job_id not in line and preemptor.may_take(each, tuple(line.values())):
             line[each.job_id] = each
-    victims: dict[str, Running] = {}
-    further = iter(line.values())
-    while not _is_enough(preemptor, nodes, running, stopping, victims):
-        victim = next(further, None)
-        if victim is None:
-            return ()
-        victims[victim.job_id] = victim
+    cleared = _Cleared(nodes, running, stopping)
+    victims = _fewest(lambda few: _is_enough(preemptor, cleared, few), list(line.values()))
+    if victims is None:
+        return ()
+    parts = pack(request, cleared.of(victims.keys())) or ()
+    used = {part.node for part in parts}
+    near = {each.job_id for node in nodes if node.name in used for each in running.get(node.name, ())}
+    few = {job_id: each for job_id, each in victims.items() if job_id in near}
+    if _is_enough(preemptor, cleared, few):
+        victims = few
     for each in sorted(victims.values(), key=lambda each: (-each.loss, each.job_id)):
         rest = {job_id: other for job_id, other in victims.items() if job_id != each.job_id}
-        if _is_enough(preemptor, nodes, running, stopping, rest):
+        if _is_enough(preemptor, cleared, rest):
             victims = rest
-    parts = _after(request, nodes, running, stopping | victims.keys()) or ()
+    parts = pack(request, cleared.of(victims.keys())) or ()
     return _with_victims(_rooms(request, parts, running, stopping | victims.keys()), victims)
 
 
-def _is_enough(
-    preemptor: Preemptor, nodes: Sequence[NodeCapacity], running: On, stopping: set[str], victims: Mapping[str, Running]
-) -> bool:
+def _fewest(is_enough: Callable[[Mapping[str, Running]], bool], line: Sequence[Running]) -> dict[str, Running] | None:
+    """The first of the line that are enough; None if all are not."""
+    least, most = 0, len(line)
+    if not is_enough({each.job_id: each for each in line}):
+        return None
+    while least < most:
+        middle = (least + most) // 2
+        fits = is_enough({each.job_id: each for each in line[:middle]})
+        least, most = (least, middle) if fits else (middle + 1, most)
+    return {each.job_id: each for each in line[:most]}
+
+
+def _is_enough(preemptor: Preemptor, cleared: "_Cleared", victims: Mapping[str, Running]) -> bool:
     own = preemptor.job.project
     back = sum(each.released_devices for each in victims.values() if each.project == own)
     if round(back - preemptor.owed_quota, 6) < 0:
         return False
-    return _after(preemptor.job.request, nodes, running, stopping | victims.keys()) is not None
+    return can_pack(preemptor.job.request, cleared.of(victims.keys()))
 
 
 def _with_victims(rooms: Sequence[Room], victims: Mapping[str, Running]) -> tuple[Room, ...]:
@@ -91,16 +105,25 @@ def _with_victims(rooms: Sequence[Room], victims: Mapping[str, Running]) -> tupl
     return (*found, *elsewhere)
 
 
-def _after(request: Request, nodes: Sequence[NodeCapacity], running: On, ended: set[str]) -> tuple[Part, ...] | None:
-    """Where the job starts once these jobs have ended."""
-    return pack(request, [_without(node, running.get(node.name, ()), ended) for node in nodes])
+class _Cleared:
+    """The nodes once running jobs have ended, with those of ``stopping``. A node is made once for the same jobs."""
 
+    def __init__(self, nodes: Sequence[NodeCapacity], running: On, stopping: Collection[str] = ()) -> None:
+        self._nodes, self._running, self._stopping = nodes, running, stopping
+        self._made: dict[tuple[str, tuple[str, ...]], NodeCapacity] = {}
 
-def _without(node: NodeCapacity, running: Iterable[Running], ended: set[str]) -> NodeCapacity:
-    for each in running:
-        if each.job_id in ended:
-            node = node.without(each.devices, each.share, each.quantities)
-    return node
+    def of(self, ended: Collection[str]) -> list[NodeCapacity]:
+        return [self._without(node, ended) for node in self._nodes]
+
+    def _without(self, node: NodeCapacity, ended: Collection[str]) -> NodeCapacity:
+        running = self._running.get(node.name, ())
+        here = [each for each in running if each.job_id in ended or each.job_id in self._stopping]
+        key = node.name, tuple(each.job_id for each in here)
+        if key not in self._made:
+            for each in here:
+                node = node.without(each.devices, each.share, each.quantities)
+            self._made[key] = node
+        return self._made[key]
 
 
 def _rooms(request: Request, parts: Sequence[Part], running: On, ended: set[str]) -> tuple[Room, ...]:

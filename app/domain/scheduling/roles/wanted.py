@@ -52,6 +52,10 @@ class Filling:
         able = (node for node in nodes if any(self._fits[node.name]))
         self.nodes = {node.name: node for node in sorted(able, key=lambda node: (self.liking(node), node.name))}
 
+    def devices_of(self, place: int) -> int:
+        """Of an instance of the role at this place of the job."""
+        return self._request.roles[place].each.device_count
+
     def liking(self, node: NodeCapacity) -> tuple[int, float]:
         """Orders nodes that are equal otherwise: by the job's preferences, then by how reliable they are."""
         known = node.known_as

@@ -7,6 +7,7 @@ from app.domain.spec.document import is_custom
 from app.domain.spec.interactive import NOTEBOOK_PORT
 from app.domain.spec.locations.paths import ReadingRules
 from app.domain.spec.model import JobDocument
+from app.domain.spec.roles import numbered
 from app.domain.spec.rules.packages import FIELD as PACKAGES
 
 FIELD = "interactive_config"
@@ -48,7 +49,7 @@ def sandbox_belongs_to_a_script(document: JobDocument) -> None:
 
 def ports_differ(document: JobDocument) -> None:
     names: dict[str, int] = {}
-    numbers: dict[int, int] = {}
+    numbers: dict[tuple[str | None, int, int], int] = {}
     for at, port in enumerate(document.interactive_config.ports):
         field = f"{FIELD}.ports.{at}"
         if port.name == NOTEBOOK_PORT:
@@ -61,13 +62,34 @@ def ports_differ(document: JobDocument) -> None:
                 f"two ports have the name {port.name}, numbers {names[port.name]} and {at}; name each differently",
                 field=f"{field}.name",
             )
-        if port.port in numbers:
+        number = port.role, port.index, port.port
+        if number in numbers:
             raise BadSpec(
-                f"port {port.port} is given twice, numbers {numbers[port.port]} and {at}; leave one of them out",
+                f"port {port.port} is given twice, numbers {numbers[number]} and {at}; leave one of them out",
                 field=f"{field}.port",
             )
         names[port.name] = at
-        numbers[port.port] = at
+        numbers[number] = at
+
+
+def ports_are_of_instances(document: JobDocument) -> None:
+    """Of the whole job: the document of one of its roles knows no others."""
+    counts = {role.role: role.count for role in document.tasks}
+    for at, port in enumerate(document.interactive_config.ports):
+        field = f"{FIELD}.ports.{at}"
+        if port.role is None:
+            if "index" in port.given:
+                raise BadSpec(
+                    "index is the number of an instance of a role; give role, too, or leave index out: the port is "
+                    "then on the node of rank 0",
+                    field=f"{field}.index",
+                )
+        elif port.role not in counts:
+            known = f"known: {', '.join(counts)}" if counts else "the job has no tasks; leave role out"
+            raise BadSpec(f"there is no role {port.role!r:.40}; {known}", field=f"{field}.role")
+        elif port.index >= counts[port.role]:
+            has = numbered(counts[port.role], "instance")
+            raise BadSpec(f"index is {port.index}, and the role {port.role} has {has}", field=f"{field}.index")
 
 
 def prefix_is_of_http(document: JobDocument) -> None:

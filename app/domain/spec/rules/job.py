@@ -45,14 +45,20 @@ from app.domain.units import WHOLE
 
 __all__ = ["RULES", "check", "locations"]
 
+LEAST_OPEN_FILES, LEAST_STACK_MB = 256, 8  # with which Python and torch start
 _ROUNDING = 1e-6  # 0.29 x 100 is not exactly 29 in floating point
 
 
 def check(document: JobDocument, rules: ReadingRules) -> None:
     """Raise InvalidRequest, with field, rule and way out, for the first rule the document breaks."""
+    interactive.ports_are_of_instances(document)
     if document.tasks:
         _check_roles(document, rules)
-        return
+    else:
+        _check_program(document, rules)
+
+
+def _check_program(document: JobDocument, rules: ReadingRules) -> None:
     for rule in RULES if document.kind == TRAINING else (*_OF_RESOURCES, *inference.RULES[document.kind]):
         rule(document)
     _check_locations(document, rules)
@@ -69,7 +75,7 @@ def _check_roles(document: JobDocument, rules: ReadingRules) -> None:
         rule(document)
     for number, role in enumerate(document.tasks):
         try:
-            check(document_of(document, role), rules)
+            _check_program(document_of(document, role), rules)
         except InvalidRequest as error:
             if error.field is not None:
                 error.field = field_of_role(error.field, number, role)
@@ -98,6 +104,21 @@ def limits_are_not_below_what_is_reserved(document: JobDocument) -> None:
             raise BadSpec(
                 f"limits.{name} is {limit:g}, less than the {amount} that {reservation} reserves; raise it to at least "
                 f"{amount}, or reserve less",
+                field=f"resource_config.limits.{name}",
+            )
+
+
+def limits_leave_room_to_start(document: JobDocument) -> None:
+    """An interpreter with its libraries needs more than the least that a kernel would accept."""
+    limits = document.resource_config.limits
+    for name, least, why in (
+        ("open_files", LEAST_OPEN_FILES, "Python and its libraries open so many"),
+        ("stack_mb", LEAST_STACK_MB, "arguments and variables of a program lie there, too"),
+    ):
+        if 0 < (limit := getattr(limits, name)) < least:
+            raise BadSpec(
+                f"limits.{name} is {limit}, and must be at least {least}, because {why}; raise it, or leave it out for "
+                "what the node has",
                 field=f"resource_config.limits.{name}",
             )
 
@@ -154,6 +175,7 @@ def parts_are_of_one_device(document: JobDocument) -> None:
 _OF_RESOURCES: tuple[Callable[[JobDocument], None], ...] = (
     devices_are_asked_for,
     limits_are_not_below_what_is_reserved,
+    limits_leave_room_to_start,
     gate_is_for_one_node,
     devices_are_of_one_kind,
     parts_are_of_one_device,

@@ -8,6 +8,8 @@ from app.domain.spec.frameworks.custom import launcher
 from app.domain.spec.locations.egress import GATE
 from app.domain.spec.model import JobDocument, ResourceConfig
 from app.domain.spec.role_documents import RESOURCES
+from app.domain.spec.roles import JOB
+from app.domain.spec.rules import role_affinity
 
 MOST_ROLES, MOST_INSTANCES = 16, 64
 _OF_INSTANCES = (
@@ -95,6 +97,16 @@ def roles_wait_for_roles_before_them(document: JobDocument) -> None:
         )
 
 
+def world_of_the_job_has_several_roles(document: JobDocument) -> None:
+    sharing = [number for number, role in enumerate(document.tasks) if role.world == JOB]
+    if len(sharing) == 1:
+        raise BadSpec(
+            "only this role has world job, so that no other is in its world; give job to a second role, or leave world "
+            "out",
+            field=f"tasks.{sharing[0]}.world",
+        )
+
+
 def _circle(waits: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
     """Roles of which each waits for the next, and the last for the first; empty if there are none."""
     left = dict(waits)
@@ -116,4 +128,6 @@ RULES = (
     ranks_are_the_roles,
     roles_are_few_and_named_once,
     roles_wait_for_roles_before_them,
+    world_of_the_job_has_several_roles,
+    *role_affinity.RULES,
 )

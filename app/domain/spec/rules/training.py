@@ -246,8 +246,6 @@ def launcher_is_known(document: JobDocument) -> None:
             "is started for each device, with the variables of torchrun",
             field=field,
         )
-    if value == MPI and document.resource_config.node_count > 1:
-        raise BadSpec(f"{MPI} starts the ranks of one node; make resource_config.node_count 1", field=field)
 
 
 def checkpoint_files_are_the_scripts_own(document: JobDocument) -> None:

@@ -9,10 +9,11 @@ from sqlalchemy import select
 
 from app.domain.errors import NotFound
 from app.domain.ids import new_id
-from app.domain.nodes.sandboxes import AT_OWN_RISK, BUBBLEWRAP, PROCESS, WAYS_OUT
+from app.domain.nodes.sandboxes import AT_OWN_RISK, BUBBLEWRAP, LANDLOCK, PROCESS, WAYS_OUT, WITHOUT_NAMESPACES
 from app.host.bubblewrap import lack_of_sandbox
 from app.host.fork_servers import agents_socket, is_listening, supervisors_socket
 from app.host.images import lack_of_images
+from app.host.landlock import lack_of_landlock
 from app.models import Artifact, Checkpoint
 from app.services.operations.data_dir import is_without_sandbox
 from app.services.operations.diagnosis.broker import is_loopback
@@ -109,16 +110,16 @@ def sandbox(site: Site) -> Findings:
         )
     if configured == PROCESS:
         return warning("jobs run without a sandbox (TRAINYARD_NODE_SANDBOX)", "set it to auto or bubblewrap")
-    lack = lack_of_sandbox()
+    lack = lack_of_landlock() if configured == LANDLOCK else lack_of_sandbox()
     if lack is None:
-        return fine("bubblewrap works")
+        return fine("Landlock works" if configured == LANDLOCK else "bubblewrap works")
     found = failed if configured == BUBBLEWRAP else warning
     return found(f"{lack}: a node here accepts no jobs", f"{WAYS_OUT[lack.kind]}, or, {AT_OWN_RISK}")
 
 
 def images(site: Site) -> Findings:
     settings = site.settings
-    if settings.node.sandbox == PROCESS or is_without_sandbox(settings):
+    if settings.node.sandbox in WITHOUT_NAMESPACES or is_without_sandbox(settings):
         return skipped("a node here offers no images: its jobs run without a sandbox")
     if not settings.data.dir.exists():
         return skipped(f"there is no data directory {settings.data.dir} here")

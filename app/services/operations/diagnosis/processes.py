@@ -1,6 +1,6 @@
 """Checks of processes: coordinators, nodes, and their clocks."""
 
-from app.domain.nodes.sandboxes import AT_OWN_RISK, BUBBLEWRAP, WAYS_OUT, WHY_NONE
+from app.domain.nodes.sandboxes import AT_OWN_RISK, BUBBLEWRAP, LANDLOCK, WAYS_OUT, WHY_NONE
 from app.domain.spec.frameworks.requirements import FULL
 from app.services.operations.diagnosis.findings import Findings, failed, fine, skipped, warning
 from app.services.operations.diagnosis.pulses import COORDINATOR, NODE, Pulse
@@ -38,7 +38,7 @@ def nodes(site: Site) -> Findings:
         lacking = [pulse for pulse in alive if pulse.sandbox == lack]
         if lacking:
             findings += failed(f"{_names(lacking)} accept no jobs: each {why}", f"{WAYS_OUT[lack]}, or, {AT_OWN_RISK}")
-    unconfined = [pulse for pulse in alive if pulse.sandbox not in (BUBBLEWRAP, *WHY_NONE)]
+    unconfined = [pulse for pulse in alive if pulse.sandbox not in (BUBBLEWRAP, LANDLOCK, *WHY_NONE)]
     if unconfined:
         findings += warning(
             f"jobs run without a sandbox on {_names(unconfined)}",
@@ -70,6 +70,10 @@ def isolation(site: Site) -> Findings:
         findings += fine(
             f"namespaces on {_names(confined)}: jobs run in a sandbox without limits of memory, processes and "
             "processor time; a worker that runs as root, or in a systemd unit with Delegate=yes, holds them"
+        )
+    if landlocked := [pulse for pulse in alive if pulse.sandbox == LANDLOCK]:
+        findings += fine(
+            f"landlock on {_names(landlocked)}: jobs reach their own files alone, and the network of the machine"
         )
     return findings or skipped("no node that is alive has a sandbox")
 

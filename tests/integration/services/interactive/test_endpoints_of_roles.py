@@ -6,9 +6,13 @@ from typing import Any
 import pytest
 
 from app.database.engine import Database
+from app.domain.lifecycle.states import JobState
 from app.models import Attempt, InteractiveEndpoint
+from app.security.permissions import Caller, Role
 from app.services.attempts import interactive_endpoints
-from tests.builders.factories import make_attempt, make_job, make_node
+from app.services.interactive import ports
+from tests.builders.factories import make_attempt, make_document, make_job, make_node
+from tests.systems.apps import Api
 
 # The trainer's ranks are 0 to 2 on both nodes, those of rollouts 3 and 4.
 INSTANCES = (
@@ -19,9 +23,18 @@ INSTANCES = (
 )
 
 
-def make_reached_job(database: Database, instances: tuple[Mapping[str, Any], ...]) -> str:
+TASKS = [
+    {"role": "trainer", "count": 2, "training_config": {"config": {"num_proc_per_node": 2}}},
+    {"role": "rollout", "count": 2},
+]
+CALLER = Caller(key_id="cli", role=Role.ADMIN, project="default")
+
+
+def make_reached_job(
+    database: Database, instances: tuple[Mapping[str, Any], ...], document: dict[str, Any] | None = None
+) -> str:
     with database.write() as session:
-        job = make_job(session)
+        job = make_job(session, document=document, state=JobState.TRAINING)
         make_attempt(session, job, make_node(session))
         attempt = session.get_one(Attempt, (job.id, job.attempt))
         attempt.instances = [dict(each) for each in instances] or None
@@ -68,3 +81,25 @@ def test_a_rank_that_no_node_has_is_not_found(database: Database, instances: tup
 
     with database.read() as session:
         assert interactive_endpoints.of(session, job_id, rank=5) is None
+
+
+@pytest.mark.parametrize(
+    ("port", "part"),
+    [({}, 0), ({"role": "trainer"}, 0), ({"role": "trainer", "index": 1}, 1), ({"role": "rollout", "index": 1}, 1)],
+)
+def test_a_port_of_an_instance_is_that_of_its_node(api: Api, port: dict[str, Any], part: int):
+    training = {"framework": {"type": "CUSTOM", "custom_command": ["true"]}}
+    config = {"ports": [{"name": "web", "port": 8080, **port}]}
+    document = make_document(training_config=training, interactive_config=config, tasks=TASKS, resource_config={})
+    instances = (
+        {"role": "trainer", "index": 0, "part": 0, "first_rank": 0, "ranks": 2},
+        {"role": "trainer", "index": 1, "part": 1, "first_rank": 2, "ranks": 2},
+        {"role": "rollout", "index": 0, "part": 0, "first_rank": 4, "ranks": 1},
+        {"role": "rollout", "index": 1, "part": 1, "first_rank": 5, "ranks": 1},
+    )
+    job_id = make_reached_job(api.db, instances, document)
+
+    opened = ports.by_caller(api.app.extensions["trainyard"].plane, CALLER, job_id, "web")
+
+    assert opened.endpoint is not None, opened.why
+    assert (opened.endpoint.part, opened.endpoint.address) == (part, f"10.0.0.{part}")

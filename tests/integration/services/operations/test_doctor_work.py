@@ -59,6 +59,7 @@ def test_a_node_with_many_faults_that_are_not_proven_is_named(site: Site) -> Non
         ("bubblewrap", ["sandbox:full", "sandbox:namespaces"], Level.OK, "full on n1: jobs run in a sandbox with"),
         ("bubblewrap", ["sandbox:namespaces"], Level.OK, "namespaces on n1: jobs run in a sandbox without limits"),
         ("process", [], Level.SKIPPED, "no node that is alive has a sandbox"),
+        ("landlock", ["limits"], Level.OK, "landlock on n1: jobs reach their own files alone, and the network"),
         ("missing", ["sandbox:namespaces"], Level.SKIPPED, "no node that is alive has a sandbox"),
     ],
 )

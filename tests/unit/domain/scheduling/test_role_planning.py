@@ -14,6 +14,7 @@ from app.domain.scheduling.queue_order import QueuedJob
 from app.domain.scheduling.resources import Device, NodeCapacity, Request, RoleRequest
 from app.domain.scheduling.serving_order import Accounts
 from app.domain.scheduling.start_estimates import DeviceRelease, starts
+from app.domain.spec.roles import OTHER_NODES, Affinity
 
 WAITED = Policy(now=100.0, reserve_after_seconds=50.0)
 
@@ -187,3 +188,23 @@ def test_what_no_nodes_could_hold_is_refused(
 def test_what_the_nodes_could_hold_together_is_accepted() -> None:
     refuse_unfitting(TWO, [node("a"), node("b")])
     refuse_unfitting(MIXED, [node("a"), node("b", 0, slots=4)])
+
+
+def test_a_hundred_jobs_may_end_for_one_and_none_of_them_needlessly() -> None:
+    running = [runs(f"n{n:02}-{d}", d, on=f"n{n:02}", loss=float(n)) for n in range(20) for d in range(8)]
+    nodes = [node(f"n{n:02}", 8, running=running) for n in range(20)]
+    made = plan([job(asked=request(role("trainer", 12, 8)))], nodes, running=running)
+    assert victims(made) == {each.job_id for each in running if each.node < "n12"}
+
+
+def test_affinity_counts_for_what_is_preempted_and_reserved() -> None:
+    apart = Affinity(role="one", where=OTHER_NODES)
+    one = RoleRequest(role="one", count=1, each=Request(device_count=2, device_kind="cuda"))
+    asked = request(one, RoleRequest(role="two", count=1, each=one.each, affinity=(apart,)))
+    running = [runs("x", 0, 1, on="b", loss=9.0), runs("y", 2, 3, on="b", loss=5.0)]
+    nodes = [node("a"), node("b", running=running)]
+    assert plan([job(asked=asked)], nodes).placements == ()
+    assert victims(plan([job(asked=asked)], nodes, running=running)) == {"y"}
+    keep = [runs("x", 0, 1, on="b", ends_in=60.0, may_be_preempted=False), runs("y", 2, 3, on="b", ends_in=10.0)]
+    waiting = job(asked=asked, priority=1)
+    assert sorted(reserved(plan([waiting], nodes, running=keep, policy=WAITED))) == ["a", "b"]

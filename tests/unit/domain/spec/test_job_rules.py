@@ -130,12 +130,6 @@ REFUSED: list[tuple[Any, ...]] = [
         for said in ("/srv/*.pt", "../*.pt", ".", "a**b/*.pt", "out/**", "x" * 501)
     ),
     (*_SCRIPT, (f"{_FRAMEWORK}.config", {"launcher": "slurm"}), f"{_FRAMEWORK}.config.launcher"),
-    (
-        *_SCRIPT,
-        (f"{_FRAMEWORK}.config", {"launcher": "mpi"}),
-        ("resource_config.node_count", 2),
-        f"{_FRAMEWORK}.config.launcher",
-    ),
     ((f"{_FRAMEWORK}.distributed", {"world_size": 3}), f"{_FRAMEWORK}.distributed.world_size"),
     (
         (f"{_FRAMEWORK}.distributed", {"world_size": 1}),
@@ -254,6 +248,8 @@ REFUSED: list[tuple[Any, ...]] = [
     ((f"{_DATA}.preprocess.chat_template", "{{ x }}"), PRETRAIN),
     (("resource_config.gpu_count", 0),),
     (("resource_config.ram_min_mb", 200), ("resource_config.limits", {"ram_mb": 100}), "resource_config.limits.ram_mb"),
+    ((_LIMITS, {"open_files": 255}), f"{_LIMITS}.open_files"),
+    ((_LIMITS, {"stack_mb": 7}), f"{_LIMITS}.stack_mb"),
     (
         ("resource_config.storage_min_mb", 2),
         ("resource_config.limits", {"storage_mb": 1}),
@@ -372,6 +368,7 @@ TAKEN: list[tuple[tuple[str, Any], ...]] = [
     (("training_config.training_type", "FULL_FINETUNE"), (f"{_OUTPUT}.export_format", "safetensors")),
     ((f"{_OUTPUT}.push_to_hub", True), (f"{_OUTPUT}.hub_repo_id", "org/model"), (f"{_OUTPUT}.hub_private", False)),
     *(((f"{_FRAMEWORK}.type", name), ("resource_config.node_count", 2)) for name in ("FSDP", "DEEPSPEED", "MEGATRON")),
+    (*_SCRIPT, (f"{_FRAMEWORK}.config", {"launcher": "mpi"}), ("resource_config.node_count", 2)),
     *(((f"{_OUTPUT}.output_path", place),) for place in ("/srv/out", "s3://bucket/models/out")),
 ]
 

@@ -49,6 +49,7 @@ def test_a_job_with_roles_is_stored_as_it_was_given() -> None:
         ([{"role": f"r{n}"} for n in range(17)], {}, "tasks", "at most 16 roles"),
         ([{"role": "a", "count": 40}, {"role": "b", "count": 25}], {}, "tasks", "65 instances"),
         ([{"role": "a", "sidecar": True}], {}, "tasks.0.sidecar", "every role is a sidecar"),
+        ([{"role": "a"}, {"role": "b", "world": "job"}], {}, "tasks.1.world", "give job to a second role"),
         ([{"role": "a", "depends_on": ["b"]}], {}, "tasks.0.depends_on.0", "there is no role 'b'; known: a"),
         ([{"role": "a", "depends_on": ["a"]}], {}, "tasks.0.depends_on", "a → a"),
         (
@@ -124,6 +125,107 @@ def test_a_role_without_a_program_is_refused() -> None:
     field, message = refused(TRAINER, training_config__framework__custom_script_path=None)
     assert field == "training_config.framework.custom_script_path"
     assert "framework CUSTOM needs" in message
+
+
+SPREAD, BESIDE = {"role": "a", "where": "other_nodes"}, {"role": "a", "where": "same_node"}
+
+
+@pytest.mark.parametrize(
+    ("tasks", "field", "says"),
+    [
+        ([{"role": "a", "affinity": [{"role": "b"}]}], "tasks.0.affinity.0.role", "there is no role 'b'; known: a"),
+        ([{"role": "a", "affinity": [SPREAD, BESIDE]}], "tasks.0.affinity.1.role", "a is named twice"),
+        (
+            [{"role": "a"}, *({"role": f"r{n}", "affinity": [{**SPREAD, "required": False}]} for n in range(9))],
+            "tasks.9.affinity.0.required",
+            "at most 8 affinities",
+        ),
+        (
+            [{"role": "a", "affinity": [{"role": "b", "where": "other_nodes"}]}, {"role": "b", "affinity": [BESIDE]}],
+            "tasks.1.affinity",
+            "every node of b would have a and b, and a may not share a node with b",
+        ),
+        (
+            [
+                {"role": "a", "affinity": [{"role": "c", "where": "other_nodes"}]},
+                {"role": "b", "affinity": [BESIDE]},
+                {"role": "c", "affinity": [{"role": "b", "where": "same_node"}]},
+            ],
+            "tasks.2.affinity",
+            "a may not share a node with c",
+        ),
+        (
+            [{"role": "a"}, {"role": "b", "count": 2, "affinity": [BESIDE, {"role": "b", "where": "other_nodes"}]}],
+            "tasks.1.affinity",
+            "with an instance of a, which is on at most 1",
+        ),
+        (
+            [
+                {"role": "a", "count": 4, "affinity": [BESIDE]},
+                {"role": "b", "count": 2, "affinity": [BESIDE, {"role": "b", "where": "other_nodes"}]},
+            ],
+            "tasks.1.affinity",
+            "with an instance of a, which is on at most 1",
+        ),
+    ],
+)
+def test_an_affinity_that_no_placement_could_keep_is_refused(
+    tasks: list[dict[str, Any]], field: str, says: str
+) -> None:
+    found, message = refused(*tasks)
+    assert found == field
+    assert says in message
+
+
+def test_an_affinity_is_part_of_what_a_role_asks_for() -> None:
+    tasks = [{"role": "a", "affinity": [SPREAD]}, {"role": "b", "affinity": [{**BESIDE, "required": False}]}]
+    found = spec_of(document(*tasks)).document
+    assert found.to_json()["tasks"] == tasks
+    asked = request_of(found, has_gpus=False).roles
+    assert [[(each.role, each.where, each.required) for each in role.affinity] for role in asked] == [
+        [("a", "other_nodes", True)],
+        [("a", "same_node", False)],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "field"), [({"where": "near"}, "where"), ({"required": 1}, "required"), ({"nodes": 2}, "nodes")]
+)
+def test_an_affinity_has_no_other_fields_or_values(given: dict[str, Any], field: str) -> None:
+    with pytest.raises(ValidationError) as refused_:
+        loaded({"role": "a", "affinity": [{"role": "a", **given}]})
+    assert field in str(refused_.value.messages)
+
+
+@pytest.mark.parametrize(
+    ("port", "field", "says"),
+    [
+        ({"role": "b"}, "ports.1.role", "there is no role 'b'; known: trainer, rollout"),
+        ({"role": "rollout", "index": 2}, "ports.1.index", "index is 2, and the role rollout has 2 instances, 0 to 1"),
+        ({"role": "trainer", "index": 1}, "ports.1.index", "has one instance, 0"),
+        ({"index": 0}, "ports.1.index", "give role, too"),
+        ({"role": "rollout", "port": 80}, "ports.1.port", "port 80 is given twice"),
+    ],
+)
+def test_a_port_is_that_of_an_instance_that_there_is(port: dict[str, Any], field: str, says: str) -> None:
+    ports = [{"name": "one", "port": 80, "role": "rollout"}, {"name": "two", "port": 81, **port}]
+    found, message = refused(TRAINER, ROLLOUT, interactive_config={"ports": ports})
+    assert found == f"interactive_config.{field}"
+    assert says in message
+
+
+def test_the_same_port_of_two_instances_may_be_named() -> None:
+    ports = [{"name": f"web-{n}", "port": 80, "role": "rollout", "index": n} for n in (0, 1)]
+    config = {"ports": ports, "readiness_probe": {"port": 80}}
+    found = spec_of(document(TRAINER, ROLLOUT, interactive_config=config)).document
+    assert found.to_json()["interactive_config"] == config
+    assert found.interactive_config.probed == found.interactive_config.ports[0]
+
+
+def test_a_port_of_a_job_without_roles_names_none() -> None:
+    ports = [{"name": "web", "port": 80, "role": "trainer"}]
+    error = refusal(custom(("interactive_config", {"ports": ports})))
+    assert (error.field, "the job has no tasks" in error.message) == ("interactive_config.ports.0.role", True)
 
 
 def test_roles_are_for_scripts_alone() -> None:
@@ -223,3 +325,12 @@ def test_a_masked_secret_of_a_role_is_refused() -> None:
 
 def test_a_role_has_one_device_by_default() -> None:
     assert loaded({"role": "a"}).tasks[0] == Role(role="a")
+
+
+def test_world_of_a_role_is_one_of_three() -> None:
+    with pytest.raises(ValidationError, match="role, job, instance"):
+        loaded({"role": "a", "world": "node"})
+    assert [each.world for each in loaded({"role": "a"}, {"role": "b", "world": "instance"}).tasks] == [
+        "role",
+        "instance",
+    ]

@@ -150,4 +150,4 @@ def test_without_a_sandbox_no_graders_run(tmp_path: Path, monkeypatch: pytest.Mo
     disabled = run(load_settings({**variables, "TRAINYARD_NODE_SANDBOX": PROCESS}), f"{GRADE}    return 1")
 
     assert lacking["unavailable"].startswith("this coordinator runs no graders without a sandbox: ")
-    assert disabled == {"unavailable": NO_SANDBOX}
+    assert disabled == {"unavailable": NO_SANDBOX.format("process")}

@@ -1,5 +1,7 @@
 """The limits of an attempt: the job's own, and the node's limit of processes."""
 
+import os
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +10,9 @@ import pytest
 from app.domain.spec.model import ResourceConfig, ResourceLimits
 from config.settings import load_settings
 from workers.attempt_failed import AttemptFailed
-from workers.prepare.limits import limits_of
+from workers.prepare.limits import limits_of, own_cores, resource_limits_of
 from workers.sandbox.control_groups import CONTROLLERS, Hierarchies, Limits
+from workers.sandbox.sandbox import Bubblewrap, ProcessGroup
 
 SETTINGS = load_settings({"TRAINYARD_NODE_MAX_PROCESSES": "500"})
 ALL = Hierarchies(dict.fromkeys(CONTROLLERS, Path("/groups")), 1)
@@ -49,3 +52,56 @@ def test_limit_that_is_not_required_holds_where_it_can():
 
 def test_limit_of_the_operator_is_no_demand():
     assert limits_of(limited(), SETTINGS, Hierarchies({}, 2)) == Limits(processes=500)
+
+
+def test_limits_of_each_process_are_the_jobs_alone():
+    asked = limited(open_files=1000, stack_mb=16)
+
+    assert resource_limits_of(asked, SETTINGS, ALL, Bubblewrap()) == {"open_files": 1000, "stack_mb": 16}
+    assert resource_limits_of(limited(), SETTINGS, ALL, Bubblewrap()) == {}
+
+
+def test_limit_above_the_workers_own_starts_no_job_unless_it_is_not_required():
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+
+    with pytest.raises(AttemptFailed, match=rf"open_files is {most + 1}, and this node may give {most}; ask for less"):
+        resource_limits_of(limited(open_files=most + 1), SETTINGS, ALL, Bubblewrap())
+    asked = limited(open_files=most + 1, required=False)
+    assert resource_limits_of(asked, SETTINGS, ALL, Bubblewrap()) == {
+        "open_files": most + 1
+    }  # the agent takes what it can
+
+
+@pytest.mark.parametrize(
+    ("user", "release", "sandbox", "held"),
+    [
+        (1000, "5.14.0-1", Bubblewrap(), True),
+        (1000, "6.1-rc2", Bubblewrap(), True),
+        (1000, "5.10.0", Bubblewrap(), False),  # it counts all processes of the user
+        (0, "6.1.0", Bubblewrap(), False),  # no limit holds for root
+        (1000, "6.1.0", ProcessGroup(), False),
+    ],
+)
+def test_kernel_holds_processes_where_no_group_can(user, release, sandbox, held, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    monkeypatch.setattr(os, "uname", lambda: os.uname_result(("Linux", "here", release, "", "")))
+    none = Hierarchies({}, 2)
+
+    found = resource_limits_of(limited(processes=70, required=False), SETTINGS, none, sandbox)
+
+    assert found == ({"processes": 70} if held else {})
+    assert resource_limits_of(limited(), SETTINGS, none, sandbox) == ({"processes": 500} if held else {})
+    assert resource_limits_of(limited(), SETTINGS, ALL, sandbox) == {}
+
+
+@pytest.mark.parametrize(
+    ("pins", "reserved", "limit", "wanted"),
+    [("true", 1, 0, 1), ("true", 0, 1, 0), ("true", 1, 4000.5, 4001), ("false", 1, 0, 0)],
+)
+def test_cores_are_those_reserved_or_up_to_the_limit(pins, reserved, limit, wanted, tmp_path):
+    settings = load_settings({"TRAINYARD_NODE_PIN_CORES": pins, "TRAINYARD_DATA_DIR": str(tmp_path)})
+    asked = ResourceConfig(cpu_cores=reserved, limits=ResourceLimits(cpu_cores=limit))
+
+    cores = own_cores(asked, settings)
+
+    assert (cores.wanted, len(cores.numbers)) == (wanted, wanted if wanted < 4000 else 0)

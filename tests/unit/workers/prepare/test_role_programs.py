@@ -25,7 +25,7 @@ from workers.supervisor.control.role_places import places_of, tasks_of
 
 GPUS = tuple(Device(index=n, type="h100", uuid=f"GPU-{n}") for n in (1, 2))
 SLOT = Device(index=1000, type="cpu")
-TASKS = [
+TASKS: list[dict[str, Any]] = [
     {"role": "trainer", "resource_config": {"gpu_count": 2}, "training_config": {"custom_command": ["train"]}},
     {
         "role": "helper",
@@ -37,11 +37,11 @@ TASKS = [
 ]
 
 
-def order() -> Work:
+def order(world: str = "role") -> Work:
     document = JobDocument.from_json(
         {
             "training_config": {"framework": {"type": "CUSTOM"}, "environment": {"A": "job"}, "max_retries": 2},
-            "tasks": TASKS,
+            "tasks": [{**task, "world": world} for task in TASKS],
         }
     )
     here: dict[str, Any] = {"node": "n", "part": 0, "index": 0}
@@ -54,12 +54,17 @@ def order() -> Work:
 
 @pytest.fixture
 def prepared(tmp_path: Path) -> RunSpec:
+    return prepared_with(tmp_path)
+
+
+def prepared_with(tmp_path: Path, world: str = "role") -> RunSpec:
+    """The specification of the job's part here, with this world of both roles."""
     settings: Settings = load_settings({"TRAINYARD_DATA_DIR": str(tmp_path)})
     spec = RunSpec(run_dir=tmp_path, framework="CUSTOM", training_type="CUSTOM", world_size=5, threads_per_rank=4)
     library = Library(
         rules=reading_rules(settings), cache_dir=tmp_path, project="default", project_of_job=lambda _job: None
     )
-    here = RolesHere(settings, order(), library, ProcessGroup(), run_directory(tmp_path, "job-1", 1))
+    here = RolesHere(settings, order(world), library, ProcessGroup(), run_directory(tmp_path, "job-1", 1))
     sources = Sources(model=None, tokenizer=None, data=(), script=None)
     return with_roles(JobPackages(spec=spec), here, sources, {}).spec
 
@@ -87,6 +92,23 @@ def test_ranks_are_numbered_over_the_job_and_within_the_role(prepared: RunSpec) 
     ]
     assert [each.max_restarts for each in prepared.instances] == [0, 2]
     assert prepared.names == {0: "trainer 0", 1: "trainer 0", 2: "helper 0", 3: "helper 0", 4: "helper 0"}
+
+
+def test_ranks_of_roles_with_the_jobs_world_are_counted_together(tmp_path: Path) -> None:
+    trainer, helper = prepared_with(tmp_path, "job").instances
+
+    assert [(each.role_first_rank, each.role_world_size, each.node_rank) for each in (trainer, helper)] == [
+        (0, 5, 0),
+        (2, 5, 1),
+    ]
+    assert {(each.nodes, each.leader, each.leader_index) for each in (trainer, helper)} == {(2, "trainer", 0)}
+
+
+def test_an_instance_may_have_a_world_of_its_own(tmp_path: Path) -> None:
+    _, helper = prepared_with(tmp_path, "instance").instances
+
+    assert (helper.role_first_rank, helper.role_world_size, helper.node_rank, helper.nodes) == (0, 3, 0, 1)
+    assert (helper.leader, helper.leader_index) == ("helper", 0)
 
 
 def test_specification_is_the_same_after_it_was_stored(prepared: RunSpec) -> None:

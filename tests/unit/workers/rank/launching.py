@@ -37,6 +37,7 @@ def make_plan(
     launcher="",
     arguments=(),
     command=(),
+    mpi=None,
 ) -> LaunchPlan:
     data_dir = tmp_path / "data"
     run_dir = data_dir / "run" / "jobs" / JOB / "1"
@@ -73,6 +74,7 @@ def make_plan(
         job_environment=dict(environment or {}),
         limits=Limits(),
         groups=Hierarchies({}, 1),
+        mpi=mpi,
     )
 
 

@@ -73,6 +73,19 @@ def test_cpu_time_is_limited(group):
     assert float(run(group(cpus=0.2), SPIN).stdout) < 0.5
 
 
+@pytest.mark.skipif(HERE.cores is None, reason="groups that hold processes on cores can't be made here")
+def test_process_can_not_leave_the_cores_of_its_group(group):
+    core = min(os.sched_getaffinity(0))
+    code = (
+        "import os\nprint(sorted(os.sched_getaffinity(0)))\n"
+        f"try: os.sched_setaffinity(0, {{{core}, {core + 1}}})\nexcept OSError: pass\n"
+        "print(sorted(os.sched_getaffinity(0)))"
+    )
+
+    assert run(group(cores=(core,)), code).stdout == f"[{core}]\n" * 2
+    assert run(group(), code).stdout.splitlines()[0] == str(sorted(os.sched_getaffinity(0)))
+
+
 @needs_groups
 def test_groups_of_ended_attempts_are_removed_by_a_later_one(group, monkeypatch):
     left = HERE.make(f"left-{os.getpid()}", Limits())
@@ -112,6 +125,18 @@ def test_unit_of_version_2_gives_its_controllers_to_groups_of_attempts(version_2
     assert (unit / "trainyard-platform" / "cgroup.procs").read_text() == "12"  # the last one that was moved
     for directory in (unit, unit / "trainyard"):
         assert (directory / "cgroup.subtree_control").read_text() == "+memory +pids +cpu"
+
+
+def test_unit_that_may_holds_processes_on_cores(version_2):
+    proc, groups, unit = version_2
+    (unit / "cgroup.controllers").write_text("cpuset cpu memory pids\n")
+
+    found = find_hierarchies(proc=proc, groups=groups)
+
+    assert found == Hierarchies(dict.fromkeys(CONTROLLERS, unit / "trainyard"), 2, unit / "trainyard")
+    assert (unit / "trainyard" / "cgroup.subtree_control").read_text() == "+cpuset"  # the last that was written
+    assert (found.make("j.1.n", Limits(cores=(0, 1, 3))).directories["cpuset"] / "cpuset.cpus").read_text() == "0-1,3"
+    assert "cpuset" not in found.make("k.1.n", Limits()).directories
 
 
 def test_process_that_was_moved_finds_the_same_place(version_2):

@@ -1,0 +1,131 @@
+"""Landlock: a process keeps itself, and all that it starts, out of files that are not listed; see landlock(7).
+
+It needs no permission and no namespace. What it can't do: hide names, sockets of the file system, and the network.
+"""
+
+import ctypes
+import os
+import stat
+import struct
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from enum import IntFlag
+from pathlib import Path
+
+from app.domain.nodes.sandboxes import UNFILTERED, UNLOCKED
+from app.host.bubblewrap import TRIAL_SECONDS, Lack
+from app.host.process_options import prctl
+from app.host.system_calls import NoFilter, filter_program
+
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # system calls, on all machines
+_PR_SET_NO_NEW_PRIVS, _VERSION, _PATH_BENEATH = 38, 1, 1
+LEAST_VERSION = 3  # Linux 6.2: earlier ones let a process truncate any file of its user's
+_IOCTL_VERSION, _SCOPES_VERSION, _ALL_SCOPES = 5, 6, 3  # abstract sockets, and signals, to processes outside
+
+
+_KEPT_OUT = 7
+_TRIAL = f"""
+import pathlib, sys
+sys.path.insert(0, sys.argv[1])
+from app.host.landlock import READ, restrict_files
+allowed, other = map(pathlib.Path, sys.argv[2:])
+restrict_files([(allowed, READ)])
+allowed.read_bytes()
+try:
+    other.read_bytes()
+except PermissionError:
+    sys.exit({_KEPT_OUT})
+"""
+
+
+class Right(IntFlag):
+    """Of linux/landlock.h."""
+
+    EXECUTE = 1 << 0
+    WRITE_FILE = 1 << 1
+    READ_FILE = 1 << 2
+    READ_DIRECTORY = 1 << 3
+    TRUNCATE = 1 << 14
+    IOCTL = 1 << 15
+
+
+READ = Right.EXECUTE | Right.READ_FILE | Right.READ_DIRECTORY
+ALL = Right((1 << 16) - 1)
+_OF_FILES = Right.EXECUTE | Right.WRITE_FILE | Right.READ_FILE | Right.TRUNCATE | Right.IOCTL
+
+
+def version() -> int:
+    """Of the kernel's Landlock; 0: it has none, or it is switched off."""
+    found: int = _libc().syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _VERSION)
+    return max(0, found)
+
+
+def lack_of_landlock() -> Lack | None:
+    """Why it can't confine a program here, found by trial; None if it can."""
+    if (found := version()) < LEAST_VERSION:
+        detail = f"this kernel has version {found}, and {LEAST_VERSION} is needed" if found else "this kernel has none"
+        return Lack(kind=UNLOCKED, detail=f"Landlock: {detail} (Linux 6.2, with landlock switched on)")
+    try:
+        filter_program()
+        if not _holds():
+            return Lack(kind=UNLOCKED, detail="Landlock: a process that was kept out of a file has read it")
+    except NoFilter as error:
+        return Lack(kind=UNFILTERED, detail=str(error))
+    except OSError as error:
+        return Lack(kind=UNLOCKED, detail=f"Landlock: {error}")
+    return None
+
+
+def _holds() -> bool:
+    """Whether a child of this process that may read one file can't read another."""
+    with tempfile.TemporaryDirectory() as folder:
+        allowed, other = Path(folder, "allowed"), Path(folder, "other")
+        allowed.touch()
+        other.touch()
+        command = [sys.executable, "-I", "-c", _TRIAL, str(Path(__file__).parents[2]), str(allowed), str(other)]
+        return subprocess.run(command, capture_output=True, timeout=TRIAL_SECONDS, check=False).returncode == _KEPT_OUT
+
+
+def restrict_files(rules: Iterable[tuple[Path, int]]) -> None:
+    """Nothing but these paths, and what is below them, each with its rights. One thread only.
+
+    Paths that don't exist are left out. Raises OSError.
+    """
+    kernel = version()
+    known = ALL if kernel >= _IOCTL_VERSION else ALL & ~Right.IOCTL
+    attributes = struct.pack("=QQQ", known, 0, _ALL_SCOPES if kernel >= _SCOPES_VERSION else 0)
+    size = 24 if kernel >= _SCOPES_VERSION else 8
+    made = _libc().syscall(_CREATE_RULESET, attributes, ctypes.c_size_t(size), 0)
+    ruleset = _checked(made, "landlock_create_ruleset")
+    for path, rights in rules:
+        _add(ruleset, path, known & rights)
+    prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    _checked(_libc().syscall(_RESTRICT_SELF, ruleset, 0), "landlock_restrict_self")
+    os.close(ruleset)
+
+
+def _add(ruleset: int, path: Path, rights: int) -> None:
+    try:
+        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return
+    try:
+        if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            rights &= _OF_FILES
+        rule = struct.pack("=Qi", rights, descriptor)
+        _checked(_libc().syscall(_ADD_RULE, ruleset, _PATH_BENEATH, rule, 0), f"landlock_add_rule {path}")
+    finally:
+        os.close(descriptor)
+
+
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _checked(result: int, call: str) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{call}: {os.strerror(number)}")
+    return result

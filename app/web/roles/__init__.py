@@ -1,0 +1,1 @@
+"""Roles of a job in pages: their instances, and their rows in the form."""
