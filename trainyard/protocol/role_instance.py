@@ -10,7 +10,8 @@ class RoleInstance:
     """One of ``count`` copies of a role: its place among all ranks, its program and its devices.
 
     ``address`` and ``port`` are those where the role's rank 0 listens. ``max_restarts``: how often the agent starts it
-    again alone; 0 for roles that fail with their job.
+    again alone; 0 for roles that fail with their job. ``program``: script, or the part of a built-in trainer that it
+    is; ``rollouts``: the role that completes prompts for it.
     """
 
     role: str
@@ -20,6 +21,8 @@ class RoleInstance:
     ranks: int
     role_first_rank: int  # of the ranks of its role
     role_world_size: int
+    program: str = "script"
+    rollouts: str = ""
     script: str = ""
     arguments: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
@@ -41,6 +44,11 @@ class RoleInstance:
         given: dict[str, Any] = {each.name: document[each.name] for each in fields(cls) if each.name in document}
         lists = {name: tuple(value) for name, value in given.items() if isinstance(value, list)}
         return cls(**given | lists)
+
+    @property
+    def completes_prompts(self) -> bool:
+        """Whether its ranks are rollouts of a built-in trainer."""
+        return self.program == "rollout"
 
     @property
     def name(self) -> str:

@@ -8,6 +8,8 @@ from app.domain.spec.packages import Packages
 from app.domain.spec.section import Section
 
 JOB, TASK = "job", "task"  # Role.restart
+SCRIPT, TRAIN, ROLLOUT = "script", "train", "rollout"  # Role.program
+PROGRAMS = (SCRIPT, TRAIN, ROLLOUT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,15 +49,22 @@ class Role(Section):
 
     ``depends_on`` names roles that have started before this one is started. ``restart``: of an instance that fails,
     alone or with the whole job. A ``sidecar`` is stopped when the instances of all other roles have ended.
+    ``program``: the script or command of a CUSTOM job, or the part of a built-in trainer that the role is.
     """
 
     role: str = ""
+    program: str = SCRIPT
     count: int = 1
     resource_config: RoleResources = RoleResources()
     training_config: RoleTraining = RoleTraining()
     depends_on: tuple[str, ...] = ()
     restart: str = JOB
     sidecar: bool = False
+
+    @property
+    def is_sidecar(self) -> bool:
+        """Rollouts are sidecars by themselves: they end no training, and none of them outlives it."""
+        return self.sidecar or self.program == ROLLOUT
 
 
 def instances(roles: Sequence[Role]) -> Iterator[tuple[Role, int]]:
