@@ -172,8 +172,7 @@ def _interfere(hooks: ExitStack, plan: Mapping[str, Any], session: RecordingSess
     for name, slow in _SLOW.items():
         if plan.get(name):
             hooks.enter_context(slow())
-    if environment := plan.get("environment"):
-        hooks.enter_context(variables(environment))
+    hooks.enter_context(variables(plan.get("environment", {})))
     if plan.get("slow_rank") == identity.rank:
         hooks.enter_context(slow_passes(plan["slow_seconds"]))
     if (steps := plan.get("unwritten_shards")) and identity.rank == identity.world_size - 1:

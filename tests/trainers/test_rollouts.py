@@ -29,7 +29,11 @@ def reward(prompts, completions, **columns):
 SECRET = "s" * 32
 COMMON = {"max_steps": str(STEPS), "num_generations": "4", "max_completion_length": "8", "reward": PATTERN, "beta": "0"}
 ENGINE = {"generation_backend": "engine"}
-GREEDY = {"top_k": "1", "num_generations": "2", "reward": "length:3"}
+# All completions of a prompt are the same one: only their places tell them apart, so that something is learned.
+PLACES = """
+def reward(prompts, completions, **columns):
+    return [float(number % 3) for number, _ in enumerate(completions)]
+"""
 ADAPTER = {"use_lora": "true", "algorithm": "rloo", "beta": "0.1"}
 
 
@@ -61,7 +65,7 @@ class Rollouts:
 
     def kill_after(self, steps: Path) -> None:
         """Kill one in the middle of the training, and start it again."""
-        wait_for(lambda: steps.exists() and len(steps.read_text()) >= 2, timeout=240)
+        wait_for(lambda: steps.exists() and len(steps.read_text()) >= 2, seconds=240, what="the second step")
         self.processes[0].kill()
         self.processes[0].wait(10)
         self.processes[0] = self.start(0)
@@ -80,20 +84,26 @@ def serving(directory: Path, plan: dict[str, Any], instances: int) -> Iterator[R
             each.wait(10)
 
 
+def merged(*changes: dict[str, str]) -> dict[str, str]:
+    return {name: value for each in (COMMON, *changes) for name, value in each.items()}
+
+
 @pytest.fixture(scope="module")
 def outcomes(assets, tmp_path_factory) -> dict[str, Outcome]:
     """All runs of this file, in one process."""
     directory = tmp_path_factory.mktemp("rollouts")
     judge = directory / "judge.py"
     judge.write_text(JUDGE)
+    places = directory / "places.py"
+    places.write_text(PLACES)
+    greedy = {"top_k": "1", "algorithm": "rloo", "reward": str(places)}
 
-    def plan(name: str, *changes: dict[str, str], **more: Any) -> dict[str, Any]:
-        hyperparameters = {name: value for each in (COMMON, *changes) for name, value in each.items()}
-        return plan_of(directory / name, assets, "RLHF", hyperparameters, **more)
+    def plan(name: str, *changes: dict[str, str]) -> dict[str, Any]:
+        return plan_of(directory / name, assets, "RLHF", merged(*changes))
 
     plans = {
-        "generate greedy": plan("generate-greedy", GREEDY),
-        "engine greedy": plan("engine-greedy", GREEDY, ENGINE),
+        "generate greedy": plan("generate-greedy", greedy),
+        "engine greedy": plan("engine-greedy", greedy, ENGINE),
         "engine": plan("engine", ENGINE),
         "one": plan("one", ENGINE),
         "two": plan("two", ENGINE, {"reward": str(judge)}),
@@ -111,12 +121,26 @@ def outcomes(assets, tmp_path_factory) -> dict[str, Outcome]:
     return found
 
 
+@pytest.fixture(scope="module")
+def outcomes_of_two_ranks(assets, tmp_path_factory) -> dict[str, Outcome]:
+    directory = tmp_path_factory.mktemp("rollouts-of-two-ranks")
+    plans = {
+        name: plan_of(directory / name, assets, "RLHF", merged(ENGINE), world_size=2) for name in ("engine", "rollouts")
+    }
+    with serving(directory / "of rollouts", plans["rollouts"], 2):
+        return runs(directory, plans, world_size=2)
+
+
 def test_every_run_ends_well(outcomes):
     assert {name: outcome.error for name, outcome in outcomes.items()} == dict.fromkeys(outcomes)
 
 
 def test_greedy_completions_teach_what_those_of_generate_do(outcomes):
-    assert outcomes["engine greedy"].weights() == outcomes["generate greedy"].weights()
+    """Up to rounding: `generate` draws numbers, by which trl then orders the records of a step."""
+    found, expected = (outcomes[name].series("grad_norm") for name in ("engine greedy", "generate greedy"))
+
+    assert found == pytest.approx(expected, rel=1e-4)
+    assert all(found.values())
 
 
 def test_completions_are_sampled(outcomes):
@@ -136,3 +160,8 @@ def test_what_completions_took_is_measured(outcomes):
     sent = outcomes["adapter by one"].series("weights_bytes")
     assert 0 < sent[1] < outcomes["one"].series("weights_bytes")[1]
     assert "generation_seconds" not in outcomes["generate greedy"].values
+
+
+def test_ranks_share_rollouts(outcomes_of_two_ranks):
+    """One of them hands over the weights, for both."""
+    assert outcomes_of_two_ranks["rollouts"].weights() == outcomes_of_two_ranks["engine"].weights()

@@ -131,12 +131,17 @@ def _at_rest(model: nn.Module, base: PreTrainedModel, spec: RunSpec) -> Iterator
     base.generation_config = GenerationConfig()  # type: ignore[no-untyped-call]
     model.eval()
     try:
-        with _computing(base, spec):
+        # The library draws numbers that decide nothing: those of the training must not depend on it.
+        with torch.random.fork_rng(devices=_gpus(base)), _computing(base, spec):
             yield
     finally:
         for each in training:
             each.training = True
         base.generation_config = settings
+
+
+def _gpus(base: PreTrainedModel) -> list[torch.device]:
+    return [base.device] if base.device.type == "cuda" else []
 
 
 def _computing(base: PreTrainedModel, spec: RunSpec) -> AbstractContextManager[object]:
