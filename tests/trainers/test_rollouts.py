@@ -105,6 +105,8 @@ def outcomes(assets, tmp_path_factory) -> dict[str, Outcome]:
         "generate greedy": plan("generate-greedy", greedy),
         "engine greedy": plan("engine-greedy", greedy, ENGINE),
         "engine": plan("engine", ENGINE),
+        "first part": {**plan("first-part", ENGINE), "stop_at": 2},
+        "resumed": {**plan("resumed", ENGINE), "resume_from": "first part"},
         "one": plan("one", ENGINE),
         "two": plan("two", ENGINE, {"reward": str(judge)}),
         "adapter": plan("adapter", ENGINE, ADAPTER),
@@ -152,6 +154,11 @@ def test_rollouts_change_no_weight(outcomes, name, alone):
     """Also when one of them was killed, and started again."""
     assert outcomes[name].weights() == outcomes[alone].weights()
     assert outcomes[name].series("eval_reward") == outcomes[alone].series("eval_reward")
+
+
+def test_resumed_training_makes_the_same_completions(outcomes):
+    assert outcomes["first part"].result["stopped"] == "pause"
+    assert outcomes["resumed"].weights() == outcomes["engine"].weights()
 
 
 def test_what_completions_took_is_measured(outcomes):

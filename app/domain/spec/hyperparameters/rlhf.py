@@ -100,7 +100,7 @@ _OF_POLICIES = (
         "choice",
         GENERATE,
         "What makes completions: generate of transformers, in padded batches; or the engine of inference jobs, with a "
-        "seed for each completion (HF_TRAINER), which a role with program rollout needs",
+        "seed for each completion, which a role with program rollout needs",
         choices=(GENERATE, ENGINE),
         only_with=(ALGORITHM, (GRPO, RLOO)),
     ),

@@ -48,8 +48,8 @@ def spec(tmp_path: Path) -> RunSpec:
 def a_model(seed: int = 0, **changes: Any) -> LlamaForCausalLM:
     """One that was made with another seed has other weights, and dropout."""
     torch.manual_seed(seed)
-    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
-    ids = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}
+    sizes: Any = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    ids: Any = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}
     config = LlamaConfig(vocab_size=len(WORDS), max_position_embeddings=32, attention_dropout=0.5, **sizes, **ids)
     model = LlamaForCausalLM(config)
     for parameter in model.parameters():
@@ -91,7 +91,7 @@ def asking(*places: Place, secret: bytes = SECRET, is_leader: bool = True, away:
 
 
 def test_greedy_completions_are_those_of_generate(tokenizer, spec):
-    model = a_model()
+    model: Any = a_model()
     model.train()
     settings = model.generation_config
     prompts = prompts_of(spec)
