@@ -30,18 +30,19 @@ def system(tmp_path_factory: pytest.TempPathFactory, owned_pids: set[int], demo_
         yield made
 
 
-def document(assets: Path, *, rollouts: int) -> dict[str, Any]:
-    """The example, short; without rollouts the same as one role."""
+def document(assets: Path, *, rollouts: int, devices: int = 1, steps: int = STEPS) -> dict[str, Any]:
+    """The example, short; without rollouts the same as one role. ``devices``: that train."""
     found = filled_in(
         ROOT / "examples/jobs/rlhf-grpo-roles.json", {"ASSETS": str(assets), "EXAMPLES": str(ROOT / "examples")}
     )
-    found = shortened(found, STEPS, STEPS)
+    found = shortened(found, steps, steps)
     found["training_config"]["max_retries"] = 3
     if rollouts:
+        found["tasks"][0]["resource_config"]["gpu_count"] = devices
         found["tasks"][1]["count"] = rollouts
         return found
     del found["tasks"]
-    return {**found, "resource_config": {"gpu_count": 1}}
+    return {**found, "resource_config": {"gpu_count": devices}}
 
 
 def result(system: System, job_id: str) -> tuple[str, list[float]]:
@@ -110,3 +111,15 @@ def test_a_training_with_rollouts_on_another_node_is_paused_and_resumed_exactly(
     assert second["start_step"] == first["end_step"] >= 2
     assert {each["node"] for each in instances(system, job_id)[0].values()} == {"n1", "n2"}
     assert result(system, job_id) == expected
+
+
+def test_two_ranks_that_train_are_one_world_beside_their_rollouts(system: System, demo_assets: Path) -> None:
+    made = [document(demo_assets, rollouts=count, devices=2, steps=2) for count in (0, 1)]
+    alone, beside = (system.submit(each) for each in made)
+    for job_id in (alone, beside):
+        system.wait_for_status(job_id, "COMPLETED", seconds=2 * SECONDS)
+
+    assert result(system, beside) == result(system, alone)
+    (placed,) = instances(system, beside)
+    assert [(each["first_rank"], each["ranks"]) for each in placed.values()] == [(0, 2), (2, 1)]
+    assert {each["world_size"] for each in system.get(f"/v1/jobs/{beside}/checkpoints")["checkpoints"]} == {2}

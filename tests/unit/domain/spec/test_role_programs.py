@@ -10,10 +10,8 @@ from tests.builders.submitted import GOOD, changed, refusal, spec_of
 
 TRAIN = {"role": "trainer", "program": "train", "resource_config": {"gpu_count": 2, "device_type": "cuda"}}
 ROLLS = {"role": "rollout", "program": "rollout", "count": 3, "restart": "task"}
-POLICY = {
-    "training_type": "RLHF",
-    "hyperparameters": {"generation_backend": "engine", "num_generations": "4", "max_completion_length": "12"},
-}
+HYPERPARAMETERS = {"generation_backend": "engine", "num_generations": "4", "max_completion_length": "12"}
+POLICY = {"training_type": "RLHF", "hyperparameters": HYPERPARAMETERS}
 
 
 def document(*tasks: dict[str, Any], **changes: Any) -> dict[str, Any]:
@@ -46,7 +44,7 @@ def test_the_devices_of_rollouts_need_not_divide_a_step() -> None:
         ("trainer", 1, 2),
         ("rollout", 1, 3),
     ]
-    assert document_of(found, found.tasks[1]).training_config.hyperparameters == POLICY["hyperparameters"]
+    assert document_of(found, found.tasks[1]).training_config.hyperparameters == HYPERPARAMETERS
 
 
 def test_a_job_without_roles_trains_what_it_is() -> None:
@@ -88,7 +86,7 @@ def test_a_job_without_roles_trains_what_it_is() -> None:
         ([TRAIN, {**ROLLS, "resource_config": {"gpu_count": 0}}], {}, "tasks.1.resource_config.gpu_count", "at least"),
         (
             [TRAIN, ROLLS],
-            {"training_config__hyperparameters": {**POLICY["hyperparameters"], "generation_backend": "generate"}},
+            {"training_config__hyperparameters": {**HYPERPARAMETERS, "generation_backend": "generate"}},
             "training_config.hyperparameters.generation_backend",
             "say engine",
         ),
@@ -100,7 +98,7 @@ def test_a_job_without_roles_trains_what_it_is() -> None:
         ),
         (
             [TRAIN, ROLLS],
-            {"training_config__hyperparameters": {**POLICY["hyperparameters"], "algorithm": "ppo"}},
+            {"training_config__hyperparameters": {**HYPERPARAMETERS, "algorithm": "ppo"}},
             "tasks",
             "algorithm grpo or rloo: HF_TRAINER RLHF with algorithm ppo starts equal ranks",
         ),
