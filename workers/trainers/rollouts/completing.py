@@ -1,5 +1,6 @@
 """Completes prompts with the engine of inference jobs, around a model that is being trained or gets its weights."""
 
+import gc
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
@@ -79,6 +80,10 @@ class Completing:
 
     def _found(self, ends: Collection[int]) -> Generation:
         if self._generation is None:
+            # The library collects garbage after each call, which takes longer than the call when it searches all that
+            # modules have made.
+            gc.collect()
+            gc.freeze()
             self._generation = generation_of(self._base, self._tokenizer, ends, self._gpu_share, self._spec.ram_mb)
         return self._generation
 

@@ -4,6 +4,7 @@ import logging
 import os
 import socket
 import threading
+import time
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from workers.trainers.rollouts.answering import Answering
 
 _LOG = logging.getLogger(__name__)
+_PAUSE_SECONDS = 0.5  # for what this process lacks, such as file descriptors
 _STRANGERS = 64  # connections at once that have not proven themselves
 
 
@@ -32,6 +34,7 @@ class RolloutServer:
         self._strangers = threading.BoundedSemaphore(_STRANGERS)
         self._loaded = threading.Event()
         self._answering: Answering | None = None
+        self._closed = False
         self._listener = self._listening()
 
     @property
@@ -47,6 +50,7 @@ class RolloutServer:
         self._loaded.set()
 
     def close(self) -> None:
+        self._closed = True
         self._listener.shutdown(socket.SHUT_RDWR)  # ends `accept`, which `close` does not
         self._listener.close()
 
@@ -66,8 +70,12 @@ class RolloutServer:
         while True:
             try:
                 connection, _ = self._listener.accept()
-            except OSError:
-                return  # closed
+            except OSError as error:
+                if self._closed:
+                    return
+                _LOG.warning("a connection was not accepted: %s", error)
+                time.sleep(_PAUSE_SECONDS)
+                continue
             if not self._strangers.acquire(blocking=False):
                 connection.close()
                 continue
