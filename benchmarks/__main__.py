@@ -20,6 +20,7 @@ BENCHMARKS = {
     "planning": "benchmarks.planning",
     "reads": "benchmarks.reads",
     "recovery": "benchmarks.recovery",
+    "rollouts": "benchmarks.rollouts",
     "sandbox": "benchmarks.sandbox",
     "scale": "benchmarks.scale",
     "simulation": "benchmarks.simulation",

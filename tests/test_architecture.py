@@ -77,6 +77,8 @@ ENVIRONMENT = {
     "workers/supervisor/fork_server.py": "becomes a supervisor with the environment of its request",
     "workers/rank/run_context.py": "runs in a rank, whose variables are its interface",
     "workers/trainers/distributed.py": "the same, with torchrun's variables",
+    "workers/trainers/hf_trainer/methods/completions.py": "the same, with the places of rollouts",
+    "workers/trainers/rollouts/main.py": "the same, with the place of a rollout",
     "workers/trainers/graders/python_graders.py": "hands the rank's environment on to its python graders",
     "workers/trainers/left_out.py": "CC names the compiler for Triton",
     "workers/trainers/data/tokenizer_threads.py": "its variables are the only switch that the tokenizers library has",

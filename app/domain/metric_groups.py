@@ -9,6 +9,7 @@ _SYSTEM = frozenset(
     {
         "cpu_percent",
         "fastest_rank_seconds",
+        "generation_seconds",
         "gpu_memory_mb",
         "gpu_utilization",
         "memory_mb",
@@ -19,6 +20,8 @@ _SYSTEM = frozenset(
         "slowest_rank_seconds",
         "step_seconds",
         "tokens_per_second",
+        "weights_bytes",
+        "weights_seconds",
     }
 )
 # What is looked at first, in this order; the others follow by name.

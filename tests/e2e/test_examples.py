@@ -35,6 +35,7 @@ AS_THEY_ARE = (
 )  # one shows no steps of ours, the other its epochs
 WITHOUT_TREND = (
     "rlhf-grpo",
+    "rlhf-grpo-roles",
     "rlhf-grader",
     "rlhf-rloo",
     "rlhf-ppo",

@@ -28,6 +28,7 @@ from tests.trainers.step_hooks import (
     slow_writing,
     uneven_completions,
     unwritten_shards,
+    variables,
 )
 from trainyard.protocol import checkpoint_manifest
 from trainyard.protocol.commands import CheckpointNotSaved, ModelAnswered, ReceivedCommands, parse
@@ -171,6 +172,7 @@ def _interfere(hooks: ExitStack, plan: Mapping[str, Any], session: RecordingSess
     for name, slow in _SLOW.items():
         if plan.get(name):
             hooks.enter_context(slow())
+    hooks.enter_context(variables(plan.get("environment", {})))
     if plan.get("slow_rank") == identity.rank:
         hooks.enter_context(slow_passes(plan["slow_seconds"]))
     if (steps := plan.get("unwritten_shards")) and identity.rank == identity.world_size - 1:

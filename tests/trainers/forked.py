@@ -21,6 +21,7 @@ from trainyard.protocol.channel import short_address
 # Imports read none of these. With any other difference to the server's environment a process starts cold.
 _READ_LATER = {
     *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
+    *("TRAINYARD_ROLE", "TRAINYARD_TASK_INDEX", "TRAINYARD_TASKS", "TRAINYARD_JOB_SECRET"),
     *("TRAINYARD_CHANNEL", "TRAINYARD_SPEC", "PYTEST_CURRENT_TEST", "PYTEST_XDIST_WORKER", MARK),
 }
 _ROOT = Path(__file__).parents[2]

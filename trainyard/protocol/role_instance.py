@@ -13,6 +13,8 @@ class RoleInstance:
     instance has the number ``node_rank`` of ``nodes``; None: those within its role. ``address`` and ``port`` are those
     where the world's rank 0 listens, in the instance ``leader_index`` of the role ``leader``; "": of its own role.
     ``max_restarts``: how often the agent starts it again alone; 0 for roles that fail with their job.
+    ``program``: script, or the part of a built-in trainer that it is; ``rollouts``: the role that completes prompts for
+    it.
     """
 
     role: str
@@ -26,6 +28,8 @@ class RoleInstance:
     nodes: int | None = None
     leader: str = ""
     leader_index: int = 0
+    program: str = "script"
+    rollouts: str = ""
     script: str = ""
     arguments: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
@@ -47,6 +51,11 @@ class RoleInstance:
         given: dict[str, Any] = {each.name: document[each.name] for each in fields(cls) if each.name in document}
         lists = {name: tuple(value) for name, value in given.items() if isinstance(value, list)}
         return cls(**given | lists)
+
+    @property
+    def completes_prompts(self) -> bool:
+        """Whether its ranks are rollouts of a built-in trainer."""
+        return self.program == "rollout"
 
     @property
     def name(self) -> str:

@@ -29,6 +29,7 @@ from app.domain.spec.inference import TRAINING, kind_of
 from app.domain.spec.locations.code import is_git
 from app.domain.spec.locations.paths import NO_MODEL
 from app.domain.spec.model import JobDocument
+from app.domain.spec.role_documents import training_of
 from app.domain.spec.rules.packages import resolvable
 from app.services.preflight import admission, fingerprints, inspections
 from app.storage.storage import Storage
@@ -195,7 +196,7 @@ def _hyperparameters(document: JobDocument) -> dict[str, Any]:
 
 def _spec(question: PreflightRequest, document: JobDocument, sources: Sources, values: dict[str, Any]) -> RunSpec:
     """The specification that a rank would get, as far as it is known before placement."""
-    training, resources = document.training_config, document.resource_config
+    training, resources = document.training_config, training_of(document).resource_config
     return RunSpec(
         job_id=question.get("job_id") or "inspection",
         run_dir=Path(),  # set in _inspect

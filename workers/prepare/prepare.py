@@ -93,7 +93,7 @@ def prepare(
         spec, tokens = replace(spec, tokens_path=str(stored)), None
     image = with_image(spec, work.document, settings, library, sandbox)
     packages = with_packages(image.spec, work.document, settings, library, sandbox, environment, sources.code)
-    roles = with_roles(packages, RolesHere(settings, work, library, sandbox, run), sources, secrets)
+    roles = with_roles(packages, RolesHere(settings, work, library, sandbox, run, redaction), sources, secrets)
     mounted = with_mounts(roles.spec, with_secrets(work.document, secrets), sources, run, sandbox)
     write_atomically(run.spec, mounted.spec.to_document())
     named = (*named_files(library, work.document.training_config.framework), *roles.readable, start.path, model, stored)

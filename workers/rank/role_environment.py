@@ -35,6 +35,13 @@ def spec_of(spec: RunSpec, instance: RoleInstance) -> RunSpec:
     )
 
 
+def own_spec(spec: RunSpec, environment: Mapping[str, str]) -> RunSpec:
+    """The specification as a rank with these variables has it: that of its role, if it has one."""
+    own = environment.get("TRAINYARD_ROLE"), environment.get("TRAINYARD_TASK_INDEX")
+    instance = next((each for each in spec.instances if (each.role, str(each.index)) == own), None)
+    return spec if instance is None else spec_of(spec, instance)
+
+
 def role_variables(spec: RunSpec, instance: RoleInstance, local_rank: int) -> Mapping[str, str]:
     """Where the rank is in its world, whose instances may have other numbers of ranks, and in the job."""
     return {
@@ -43,4 +50,5 @@ def role_variables(spec: RunSpec, instance: RoleInstance, local_rank: int) -> Ma
         "TRAINYARD_TASK_INDEX": str(instance.index),
         "TRAINYARD_TASKS": json.dumps(spec.tasks),
         "TRAINYARD_RANK": str(instance.first_rank + local_rank),
+        **({"TRAINYARD_ROLLOUT_ROLE": instance.rollouts} if instance.rollouts else {}),
     }

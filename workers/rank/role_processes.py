@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
@@ -54,7 +55,7 @@ class RoleProcesses:
         spec = spec_of(self._spec, instance)
         for local_rank, rank in enumerate(instance.global_ranks):
             environment = self._environment(instance, local_rank)
-            command = rank_command(spec, self._spec_path, environment)
+            command = self._command(instance, spec, environment)
             try:
                 pid = self._spawn(command, Path(spec.directory), self._logs[rank], environment)
             except OSError as error:
@@ -62,6 +63,11 @@ class RoleProcesses:
                     self._on_not_started(each, self._logs[each], error)
                 break
             self._ranks[pid] = rank
+
+    def _command(self, instance: RoleInstance, spec: RunSpec, environment: Mapping[str, str]) -> list[str]:
+        if instance.completes_prompts:
+            return [sys.executable, "-m", "workers.trainers.rollouts.main", "--spec", str(self._spec_path)]
+        return rank_command(spec, self._spec_path, environment)
 
     def _environment(self, instance: RoleInstance, local_rank: int) -> dict[str, str]:
         place, role = (instance.address, instance.port), role_variables(self._spec, instance, local_rank)

@@ -17,6 +17,7 @@ from trainyard.protocol.commands import AdapterNotLoaded, CheckpointNotSaved, Mo
 from trainyard.protocol.messages import ADAPTER_NAME, MAX_BODY, FetchAdapter, Progress, Result
 from trainyard.protocol.run_spec import RunSpec
 from trainyard.protocol.session import Identity, Saved, Session, SupervisedSession
+from workers.rank.role_environment import own_spec
 
 __all__ = [
     "AdapterNotLoaded",
@@ -253,7 +254,7 @@ class Handover:
 
 def supervised_run(spec_path: Path | str, *, on_orphaned: Callable[[], None]) -> RunContext:
     """The run of this process under a supervisor; `on_orphaned` is called when the supervisor has ended."""
-    spec = RunSpec.read(spec_path)
+    spec = own_spec(RunSpec.read(spec_path), os.environ)
     identity = Identity.of(spec, rank=int(os.environ.get("RANK", "0")))
     session = SupervisedSession(os.environ["TRAINYARD_CHANNEL"], identity, can_checkpoint=True, on_orphaned=on_orphaned)
     return RunContext(spec, session)

@@ -42,10 +42,7 @@ class Decision:
 
 def join(spec: RunSpec) -> None:
     """Set the threads and device of this process, and join the process group if there are other ranks."""
-    torch.set_num_threads(spec.threads_per_rank)
-    if spec.device_type == "cuda":
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-        limit_gpu_memory(spec.gpu_memory_fraction * (spec.gpu_memory_percent or 100) / 100)
+    use_devices(spec)
     if spec.world_size == 1 and spec.framework != DEEPSPEED:
         # accelerate would form a group of one, which only DeepSpeed needs.
         for name in _LAUNCH_VARIABLES:
@@ -53,6 +50,14 @@ def join(spec: RunSpec) -> None:
         return
     backend = "cpu:gloo,cuda:nccl" if spec.device_type == "cuda" else "gloo"
     dist.init_process_group(backend, timeout=TIMEOUT)
+
+
+def use_devices(spec: RunSpec) -> None:
+    """Set the threads and device of this process."""
+    torch.set_num_threads(spec.threads_per_rank)
+    if spec.device_type == "cuda":
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        limit_gpu_memory(spec.gpu_memory_fraction * (spec.gpu_memory_percent or 100) / 100)
 
 
 def limit_gpu_memory(fraction: float) -> None:

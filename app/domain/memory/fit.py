@@ -37,6 +37,7 @@ class Fit:
     device: DeviceInReach | None
     smaller: Sequence[DeviceInReach] = ()
     ways_out: Sequence[WayOut] = ()
+    at: str = "resource_config"  # the field that asks for the devices
 
     @property
     def verdict(self) -> Verdict:
@@ -72,7 +73,7 @@ class Fit:
             return ""
         least_mb = -(-self.estimate.total_bytes // _MB)
         return (
-            f", but it may be placed where {_listed(self.too_small[:_MOST_NAMED])}: resource_config.gpu_memory_min_mb "
+            f", but it may be placed where {_listed(self.too_small[:_MOST_NAMED])}: {self.at}.gpu_memory_min_mb "
             f"{least_mb} prevents that"
         )
 

@@ -19,6 +19,8 @@ GRADER_ERRORS = "grader_errors"
 OF_GRADERS = "graders/"  # before their names
 # PPO: both losses, and the fraction of clipped tokens; per step only.
 OF_PPO = ("policy_loss", "value_loss", "clip_ratio")
+# Completions by the engine: how long a step waited for them, how much of that weights took to rollouts, their bytes.
+OF_GENERATION = ("generation_seconds", "weights_seconds", "weights_bytes")
 # Reward modelling: how often and by how much the chosen answer scores higher, and the mean reward.
 JUDGEMENTS = ("accuracy", "margin", "mean_reward")
 MORE = {"DPO": PREFERENCES, "RLHF": REINFORCEMENT, REWARD_METHOD: JUDGEMENTS}
@@ -31,6 +33,7 @@ ONLY_EVALUATED = {"CONTINUED_PRETRAIN": ("perplexity",)}
 EVERY = (
     *COMMON,
     *OF_PPO,
+    *OF_GENERATION,
     GRADER_ERRORS,
     *(name for names in (*MORE.values(), *ONLY_EVALUATED.values()) for name in names),
 )

@@ -1,7 +1,7 @@
 """A role of a job as a job document of its own: what rules, requests and nodes read of one of its instances."""
 
 from app.domain.spec.model import Framework, JobDocument
-from app.domain.spec.roles import Role, RoleTraining
+from app.domain.spec.roles import ROLLOUT, TRAIN, Role, RoleTraining
 
 SCRIPT, ARGUMENTS, COMMAND = "custom_script_path", "custom_arguments", "custom_command"
 # What a role has for each of its instances, and the job therefore not for a node.
@@ -29,6 +29,17 @@ def document_of(document: JobDocument, role: Role) -> JobDocument:
         ),
         resource_config=own.changed(**resources, **labels, node_count=1),
     ).without("tasks")
+
+
+def training_of(document: JobDocument) -> JobDocument:
+    """What a built-in trainer trains, and on which devices: those of the role that trains, if the job has one."""
+    trains = next((role for role in document.tasks if role.program == TRAIN), None)
+    return document if trains is None else document_of(document, trains)
+
+
+def has_rollouts(document: JobDocument) -> bool:
+    """Whether the completions of a training come from a role of their own."""
+    return any(role.program == ROLLOUT for role in document.tasks)
 
 
 def _framework(framework: Framework, program: RoleTraining) -> Framework:

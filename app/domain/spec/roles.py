@@ -10,6 +10,8 @@ from app.domain.spec.section import Section
 JOB, TASK = "job", "task"  # Role.restart
 SAME_NODE, OTHER_NODES = "same_node", "other_nodes"  # Affinity.where
 ROLE, INSTANCE = "role", "instance"  # Role.world, which may also be JOB
+SCRIPT, TRAIN, ROLLOUT = "script", "train", "rollout"  # Role.program
+PROGRAMS = (SCRIPT, TRAIN, ROLLOUT)
 
 _Key = TypeVar("_Key", bound=Hashable)
 
@@ -64,10 +66,12 @@ class Role(Section):
 
     ``depends_on`` names roles that have started before this one is started. ``restart``: of an instance that fails,
     alone or with the whole job. A ``sidecar`` is stopped when the instances of all other roles have ended.
+    ``program``: the script or command of a CUSTOM job, or the part of a built-in trainer that the role is.
     ``world``: the ranks that torchrun's variables count, of the role, of all roles with ``job``, or of each instance.
     """
 
     role: str = ""
+    program: str = SCRIPT
     count: int = 1
     resource_config: RoleResources = RoleResources()
     training_config: RoleTraining = RoleTraining()
@@ -76,6 +80,11 @@ class Role(Section):
     sidecar: bool = False
     affinity: tuple[Affinity, ...] = ()
     world: str = ROLE
+
+    @property
+    def is_sidecar(self) -> bool:
+        """Rollouts are sidecars by themselves: they end no training, and none of them outlives it."""
+        return self.sidecar or self.program == ROLLOUT
 
 
 def in_world_of(roles: Sequence[Role], role: Role) -> frozenset[str]:

@@ -202,6 +202,7 @@ _PLANNED: Table = {
 
 _OF_ROLES: Table = {
     "tasks.role": acted_on("the role's name, in logs, events and the environment; the same name twice is 400"),
+    "tasks.program": acted_on("whose program it is: a script of your own, or a part of the built-in trainer"),
     "tasks.count": acted_on("instances of the role; more than 64 of all roles together is 400"),
     "tasks.depends_on": acted_on("the order in which roles are started; roles that wait for each other are 400"),
     "tasks.restart": acted_on("whether an instance that fails is started again alone"),

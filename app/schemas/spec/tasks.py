@@ -6,7 +6,18 @@ from typing import Any
 from marshmallow import ValidationError, fields, pre_load, validate
 
 from app.domain.spec.role_documents import RESOURCES
-from app.domain.spec.roles import INSTANCE, JOB, OTHER_NODES, ROLE, SAME_NODE, TASK, Affinity, Role, RoleResources
+from app.domain.spec.roles import (
+    INSTANCE,
+    JOB,
+    OTHER_NODES,
+    PROGRAMS,
+    ROLE,
+    SAME_NODE,
+    TASK,
+    Affinity,
+    Role,
+    RoleResources,
+)
 from app.domain.spec.rules.roles import MOST_INSTANCES, MOST_ROLES
 from app.schemas.documents import JobPartSchema
 from app.schemas.spec.packages import PackagesSchema
@@ -84,6 +95,14 @@ class AffinitySchema(JobPartSchema):
 
 class RoleSchema(JobPartSchema):
     role = Matching(ROLE_NAME, ROLE_RULE, required=True, **says("The role's name in the job"))
+    program = Choice(
+        PROGRAMS,
+        **says(
+            "script: the script or command of a CUSTOM job; train: the built-in trainer of a policy (HF_TRAINER, RLHF "
+            "with algorithm grpo or rloo), whose completions come from the role with program rollout",
+            default=Role.program,
+        ),
+    )
     count = Whole(1, MOST_INSTANCES, load_default=Role.count, **says("Instances of the role"))
     resource_config = Section(
         RoleResourcesSchema,
@@ -107,7 +126,8 @@ class RoleSchema(JobPartSchema):
     )
     sidecar = Flag(
         **says(
-            "true: the role is stopped when the instances of all other roles have ended with exit code 0",
+            "true: the role is stopped when the instances of all other roles have ended with exit code 0; with program "
+            "rollout always",
             default=Role.sidecar,
         )
     )
@@ -132,7 +152,8 @@ def role_list(**more: Any) -> fields.List[Any]:
         validate=validate.Length(max=MOST_ROLES),
         **more,
         **says(
-            f"CUSTOM: the roles of a job whose processes differ, with up to {MOST_INSTANCES} instances, which are "
-            "placed together; resource_config then has no devices and no node_count"
+            f"The roles of a job whose processes differ, with up to {MOST_INSTANCES} instances, which are placed "
+            "together; resource_config then has no devices and no node_count. Scripts of framework CUSTOM, or a "
+            "training with its rollouts"
         ),
     )

@@ -18,6 +18,7 @@ from app.domain.scheduling.resources import Device
 from app.domain.spec.frameworks.custom import processes_per_node
 from app.domain.spec.inference import BATCH, EVALUATION, FEATURES, REPLICA, TRAINING, kind_of
 from app.domain.spec.model import JobDocument
+from app.domain.spec.roles import TRAIN
 from app.domain.units import WHOLE
 from app.models import Attempt, Checkpoint, Job, Lease, Node, Reservation
 from app.models import Device as DeviceRow
@@ -128,6 +129,12 @@ class Work:
         if self.all_instances:
             return sum(each.ranks for each in self.all_instances)
         return len(self.node_names) * self.ranks_per_node
+
+    @property
+    def saving_ranks(self) -> int:
+        """Number of ranks that a checkpoint belongs to: those of the role that trains, if the job has one."""
+        trains = {role.role for role in self.document.tasks if role.program == TRAIN}
+        return sum(each.ranks for each in self.all_instances if each.role in trains) or self.world_size
 
     @property
     def ranks_per_node(self) -> int:

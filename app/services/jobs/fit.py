@@ -16,12 +16,14 @@ from app.domain.lifecycle.states import TERMINAL
 from app.domain.memory.estimate import MemoryEstimate
 from app.domain.memory.fit import Fit, fit_of
 from app.domain.memory.known_models import known_config
+from app.domain.memory.ways_out import WayOut
 from app.domain.scheduling.resources import NodeCapacity, Request
 from app.domain.spec.document import is_custom
 from app.domain.spec.inference import TRAINING
 from app.domain.spec.locations.paths import ReadingRules, candidates, is_hub_id, job_of_path, local_path, readable
 from app.domain.spec.locations.uploads import is_upload
 from app.domain.spec.model import BaseModel, JobDocument
+from app.domain.spec.role_documents import training_of
 from app.domain.spec.rules.model import is_result
 from app.models import Job
 from app.services.jobs.details import JobDetails
@@ -29,6 +31,8 @@ from app.services.nodes.device_kinds import request_of_job
 from app.services.requests.control_plane import ControlPlane
 
 _FILE, _MOST_BYTES = "config.json", 2**20
+_ROLE = "tasks.0"  # the role that trains, of a job with rollouts
+_UNCOUNTED = "the rollouts, each of which holds the model and its completions, are not counted"
 _MOST_JOBS = 8  # of which each trained the result of the one before
 FIELD, _FORCE = "resource_config", "resource_config.force_fit"
 
@@ -49,7 +53,8 @@ class _Unknown:
 class Asked:
     """What the database says of a training: ``base`` is the model whose configuration counts, or why there is none.
 
-    Files are read after the transaction: a storage root that hangs must not hold its connection.
+    Files are read after the transaction: a storage root that hangs must not hold its connection. ``request`` is that
+    of the role that trains, where the job ``has_rollouts``.
     """
 
     document: JobDocument
@@ -57,6 +62,7 @@ class Asked:
     request: Request
     nodes: Sequence[NodeCapacity]
     reading: ReadingRules
+    has_rollouts: bool = False
 
 
 def asked_of(
@@ -66,7 +72,14 @@ def asked_of(
     if document.kind != TRAINING or is_custom(document):
         return None
     base = _base(session, document.training_config.base_model, reading)
-    return Asked(document=document, base=base, request=request, nodes=nodes, reading=reading)
+    return Asked(
+        document=training_of(document),
+        base=base,
+        request=request.roles[0].each if request.roles else request,
+        nodes=nodes,
+        reading=reading,
+        has_rollouts=bool(request.roles),
+    )
 
 
 def asked_of_stored(session: Session, plane: ControlPlane, job: JobDetails) -> Asked | None:
@@ -88,12 +101,20 @@ def of(db: Database, asked: Asked | None) -> Fit | None:
     try:
         config = _config(db, asked.base, asked.reading)
         if not isinstance(config, _Unknown):
-            return fit_of(asked.document, config, asked.request, asked.nodes)
+            found = fit_of(asked.document, config, asked.request, asked.nodes)
+            return _beside_rollouts(found) if asked.has_rollouts else found
     except _ODD:
         _log.exception("the memory of a training cannot be estimated")
         config = _Unknown(reason="its model's configuration is not understood")
     count = asked.request.node_count * asked.request.device_count
     return Fit(estimate=MemoryEstimate(reason=config.reason), devices=count, device=None)
+
+
+def _beside_rollouts(fit: Fit) -> Fit:
+    """A training with rollouts does not change its framework or its devices by a single field of the job."""
+    notes = (*fit.estimate.notes, _UNCOUNTED)
+    ways: list[WayOut] = [each for each in fit.ways_out if not any(name.startswith(FIELD) for name in each.fields)]
+    return replace(fit, estimate=replace(fit.estimate, notes=notes), ways_out=ways, at=f"{_ROLE}.{FIELD}")
 
 
 def of_new(plane: ControlPlane, asked: Asked | None) -> Fit | None:
@@ -110,13 +131,13 @@ def refuse_what_cannot_fit(document: JobDocument, fit: Fit | None) -> None:
     """Raises CannotFit where no device has what the job needs even with short records."""
     if fit is None or fit.verdict != "does_not_fit" or document.resource_config.force_fit:
         return
-    raise CannotFit(f"{fit.message}; {_FORCE}: true submits it anyway", field=FIELD)
+    raise CannotFit(f"{fit.message}; {_FORCE}: true submits it anyway", field=fit.at)
 
 
 def warnings(fit: Fit | None) -> list[str]:
     """What a submission says of a job that may not fit, everywhere or on some of the nodes that could get it."""
     is_said = fit is not None and (fit.verdict in ("may_not_fit", "does_not_fit") or fit.too_small)
-    return [f"{FIELD}: {fit.message}"] if fit is not None and is_said else []
+    return [f"{fit.at}: {fit.message}"] if fit is not None and is_said else []
 
 
 def _base(session: Session, base: BaseModel, reading: ReadingRules) -> BaseModel | _Unknown:

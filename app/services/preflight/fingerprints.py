@@ -12,6 +12,7 @@ from app.domain.errors import BadSpec
 from app.domain.spec.locations.paths import ReadingRules, candidates, job_of_path, local_path, readable
 from app.domain.spec.locations.uploads import is_upload
 from app.domain.spec.model import JobDocument
+from app.domain.spec.role_documents import training_of
 
 # Scanning more directory entries would block the API and the admission of other jobs.
 MOST_FILES = 10_000
@@ -137,7 +138,7 @@ def _facts(file: str) -> tuple[Any, ...]:
 
 
 def _deciding(document: JobDocument) -> dict[str, Any]:
-    training, resources = document.training_config, document.resource_config
+    training, resources = document.training_config, training_of(document).resource_config
     given = training.hyperparameters
     return {
         "training_type": training.training_type,

@@ -7,18 +7,26 @@ from typing import Any
 
 from app.domain.scheduling.resources import Device
 from app.domain.spec.model import JobDocument
-from app.domain.spec.role_documents import document_of
-from app.domain.spec.roles import INSTANCE, TASK, Role, in_world_of
+from app.domain.spec.role_documents import document_of, has_rollouts
+from app.domain.spec.roles import INSTANCE, ROLLOUT, TASK, TRAIN, Role, in_world_of
 from app.services.attempts.work_instances import WorkInstance
 from app.services.attempts.work_orders import Work
+from config.redaction import Redaction
 from config.settings import Settings
 from trainyard.protocol.role_instance import RoleInstance
 from trainyard.protocol.run_spec import RunSpec
+from workers.attempt_failed import AttemptFailed
+from workers.job_secrets import JOB_SECRET, attempt_secret
 from workers.prepare.input_library import Library, Sources
 from workers.prepare.packages.job_packages import JobPackages, with_packages
 from workers.prepare.programs.program import ENVIRONMENT, device_uuids, find_program, job_environment, program
 from workers.run_dir.layout import RunDirectory
 from workers.sandbox.sandbox import Sandbox
+
+NO_KEY = (
+    "this node has no secret key, by which a training and its rollouts know each other: set "
+    "TRAINYARD_SECURITY_SECRET_KEY to that of the API, and start its worker again"
+)
 
 
 @dataclass(frozen=True)
@@ -30,6 +38,7 @@ class RolesHere:
     library: Library
     sandbox: Sandbox
     run: RunDirectory
+    redaction: Redaction
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +54,10 @@ class PreparedRoles:
 
 
 def with_roles(packages: JobPackages, here: RolesHere, sources: Sources, secrets: Mapping[str, str]) -> PreparedRoles:
-    """The job with the instances of its roles on this node, if it has roles. Raises AttemptFailed."""
+    """The job with the instances of its roles on this node, if it has roles. Raises AttemptFailed.
+
+    All of its ranks know a secret of the attempt, by which they know each other.
+    """
     mine, spec = here.work.instances, packages.spec
     if not mine:
         return PreparedRoles(spec=spec, readable=packages.readable)
@@ -62,11 +74,25 @@ def with_roles(packages: JobPackages, here: RolesHere, sources: Sources, secrets
         readable += needs
         for each in placed:
             instances[each.role, each.index] = _instance(here, spec, role, each, fields)
+    known = _known_to_all(here)
     ordered = tuple(sorted(instances.values(), key=lambda each: each.first_rank))
     gpus = [device for device in here.work.devices if _is_gpu(device)]
     return PreparedRoles(
-        spec=replace(spec, instances=ordered, **_devices(gpus)), environments=environments, readable=tuple(readable)
+        spec=replace(spec, instances=ordered, **_devices(gpus)),
+        environments={name: {**variables, **known} for name, variables in environments.items()},
+        readable=tuple(readable),
     )
+
+
+def _known_to_all(here: RolesHere) -> dict[str, str]:
+    """The variable with the attempt's secret, which logs mask from now on; none on a node without a secret key."""
+    secret = attempt_secret(here.settings, job_id=here.work.job_id, attempt=here.work.attempt)
+    if secret:
+        here.redaction.add([secret])
+        return {JOB_SECRET: secret}
+    if has_rollouts(here.work.document):
+        raise AttemptFailed("INTERNAL", NO_KEY)
+    return {}
 
 
 def environment_of_role(document: JobDocument, number: int, secrets: Mapping[str, str]) -> dict[str, str]:
@@ -98,6 +124,7 @@ def _program(
 def _instance(
     here: RolesHere, spec: RunSpec, role: Role, placed: WorkInstance, fields: Mapping[str, Any]
 ) -> RoleInstance:
+    tasks = here.work.document.tasks
     devices = [device for device in here.work.devices if device.index in placed.devices]
     cores = role.resource_config.cpu_cores or spec.threads_per_rank * len(devices)
     return RoleInstance(
@@ -109,7 +136,9 @@ def _instance(
         threads_per_rank=max(1, cores // placed.ranks),
         depends_on=role.depends_on,
         max_restarts=here.work.document.training_config.max_retries if role.restart == TASK else 0,
-        sidecar=role.sidecar,
+        sidecar=role.is_sidecar,
+        program=role.program,
+        rollouts=next((each.role for each in tasks if each.program == ROLLOUT), "") if role.program == TRAIN else "",
         **_place_in_world(_world(here.work, role, placed), placed),
         **fields,
         **_devices([device for device in devices if _is_gpu(device)]),

@@ -211,4 +211,4 @@ class RoleProgress(NoRoles):
     def _waits(self, started: set[str]) -> bool:
         """Whether something here waits for other nodes: an instance, a sidecar, or the attempt as a whole."""
         here = [role for role in self._work.document.tasks if role.role in {each.role for each in self._work.instances}]
-        return self._work.part == 0 or any(role.sidecar or not started.issuperset(role.depends_on) for role in here)
+        return self._work.part == 0 or any(role.is_sidecar or not started.issuperset(role.depends_on) for role in here)

@@ -97,7 +97,7 @@ class CheckpointLedger:
             # Validated numbers; those of the manifest are not.
             step=ready.step,
             epoch=ready.epoch,
-            world_size=work.world_size,
+            world_size=work.saving_ranks,
             threads_per_rank=work.threads_per_rank,
             size_bytes=manifest.size_bytes,
             sha256=_manifest.digest(manifest),

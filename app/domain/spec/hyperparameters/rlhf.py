@@ -12,6 +12,8 @@ ALGORITHMS = (*POLICIES, REWARD_MODELLING)
 # Method name of reward modelling, whose records and metrics are not those of a policy.
 REWARD_METHOD = f"RLHF with {ALGORITHM} {REWARD_MODELLING}"
 
+GENERATION_BACKEND = "generation_backend"
+GENERATE, ENGINE = "generate", "engine"
 REWARD = "reward"
 REWARD_MODEL = "reward_model_id"
 LENGTH, REGEX, EXACT, FILE = "length", "regex", "exact", "file"
@@ -93,6 +95,15 @@ _OF_POLICIES = (
         only_with=(ALGORITHM, (RLOO,)),
     ),
     Hyperparameter("mask_truncated_completions", "bool", False, "Learn nothing from completions that were cut off"),
+    Hyperparameter(
+        GENERATION_BACKEND,
+        "choice",
+        GENERATE,
+        "What makes completions: generate of transformers, in padded batches; or the engine of inference jobs, with a "
+        "seed for each completion, which a role with program rollout needs",
+        choices=(GENERATE, ENGINE),
+        only_with=(ALGORITHM, (GRPO, RLOO)),
+    ),
 )
 _OF_PPO = (
     Hyperparameter("num_ppo_epochs", "int", 4, "Number of updates from the same completions", 1, 1000),
@@ -142,10 +153,10 @@ ROWS = (
     *(replace(item, only_with=(ALGORITHM, (PPO,))) for item in _OF_PPO),
     *_OF_REWARD_MODELS,
 )
-# For sharded models: PPO's critic and stored completions belong to one rank.
+# For sharded models: PPO's critic and stored completions belong to one rank, and the engine needs a whole model.
 ROWS_OF_RANKS = (
     replace(_ALGORITHM, choices=tuple(each for each in ALGORITHMS if each != PPO)),
-    *(item for item in ROWS[1:] if item.only_with != (ALGORITHM, (PPO,))),
+    *(item for item in ROWS[1:] if item.only_with != (ALGORITHM, (PPO,)) and item.name != GENERATION_BACKEND),
 )
 
 

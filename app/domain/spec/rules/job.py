@@ -24,6 +24,7 @@ from app.domain.spec.locations.paths import (
 )
 from app.domain.spec.model import BaseModel, JobDocument, OutputConfig
 from app.domain.spec.role_documents import document_of, field_of_role
+from app.domain.spec.roles import ROLLOUT
 from app.domain.spec.rules import (
     data,
     evaluations,
@@ -74,12 +75,21 @@ def _check_roles(document: JobDocument, rules: ReadingRules) -> None:
     for rule in roles.RULES:
         rule(document)
     for number, role in enumerate(document.tasks):
+        own = document_of(document, role)
         try:
-            _check_program(document_of(document, role), rules)
+            if role.program == ROLLOUT:  # what it computes is the training's, whose devices have other rules
+                _check_rollout(own)
+            else:
+                _check_program(own, rules)
         except InvalidRequest as error:
             if error.field is not None:
                 error.field = field_of_role(error.field, number, role)
             raise
+
+
+def _check_rollout(document: JobDocument) -> None:
+    for rule in (*_OF_RESOURCES, training.environment_leaves_the_platform_alone):
+        rule(document)
 
 
 def devices_are_asked_for(document: JobDocument) -> None:

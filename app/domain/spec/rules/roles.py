@@ -3,29 +3,18 @@
 from collections.abc import Mapping
 
 from app.domain.errors import BadSpec
-from app.domain.spec.document import is_custom
 from app.domain.spec.frameworks.custom import launcher
 from app.domain.spec.locations.egress import GATE
 from app.domain.spec.model import JobDocument, ResourceConfig
 from app.domain.spec.role_documents import RESOURCES
 from app.domain.spec.roles import JOB
-from app.domain.spec.rules import role_affinity
+from app.domain.spec.rules import role_affinity, role_programs
 
 MOST_ROLES, MOST_INSTANCES = 16, 64
 _OF_INSTANCES = (
     *(name for name in RESOURCES if not name.endswith("_labels")),
     *("gpu_fraction", "gpu_memory_request_mb", "mig_profile", "node_count"),
 )
-
-
-def roles_are_of_a_script(document: JobDocument) -> None:
-    if not is_custom(document):
-        framework = document.training_config.framework.type
-        raise BadSpec(
-            f"roles are for the scripts and commands of framework CUSTOM: {framework} starts equal ranks; leave tasks "
-            "out",
-            field="tasks",
-        )
 
 
 def devices_are_the_roles(document: JobDocument) -> None:
@@ -75,7 +64,7 @@ def roles_are_few_and_named_once(document: JobDocument) -> None:
             "more processes in each (training_config.config)",
             field="tasks",
         )
-    if all(role.sidecar for role in roles):
+    if all(role.is_sidecar for role in roles):
         raise BadSpec("every role is a sidecar: none would end the job; let one be none", field="tasks.0.sidecar")
 
 
@@ -123,11 +112,12 @@ def _circle(waits: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
 
 
 RULES = (
-    roles_are_of_a_script,
+    *role_programs.RULES,
     devices_are_the_roles,
     ranks_are_the_roles,
     roles_are_few_and_named_once,
     roles_wait_for_roles_before_them,
     world_of_the_job_has_several_roles,
     *role_affinity.RULES,
+    *role_programs.LATER_RULES,
 )

@@ -12,6 +12,7 @@ from app.services.attempts.role_rendezvous import InstancePlace
 from app.services.attempts.work_instances import WorkInstance
 from app.services.attempts.work_orders import Work
 from app.services.requests.storage_access import reading_rules
+from config.redaction import Redaction
 from config.settings import Settings, load_settings
 from tests.unit.workers.tracking.test_run_facts import work
 from trainyard.protocol.role_instance import RoleInstance
@@ -64,7 +65,7 @@ def prepared_with(tmp_path: Path, world: str = "role") -> RunSpec:
     library = Library(
         rules=reading_rules(settings), cache_dir=tmp_path, project="default", project_of_job=lambda _job: None
     )
-    here = RolesHere(settings, order(world), library, ProcessGroup(), run_directory(tmp_path, "job-1", 1))
+    here = RolesHere(settings, order(world), library, ProcessGroup(), run_directory(tmp_path, "job-1", 1), Redaction())
     sources = Sources(model=None, tokenizer=None, data=(), script=None)
     return with_roles(JobPackages(spec=spec), here, sources, {}).spec
 

@@ -15,6 +15,7 @@ from workers.trainers.data.encoded import RECORD
 from workers.trainers.hf_trainer.checkpoints.async_save import HostCheckpointSaver
 from workers.trainers.hf_trainer.loop.parallelism import parallelism_of
 from workers.trainers.hf_trainer.loop.trl_trainer import TrlTrainer
+from workers.trainers.hf_trainer.methods.completions import Completions, choosing_of, completions_of, seeded
 
 Examples = list[dict[str, Any]]
 
@@ -39,6 +40,8 @@ class GenerationTrainer(TrlTrainer):
     ) -> None:
         self._prompt_ids: list[list[int]] = []
         self._tokens_before = 0
+        self._evaluations = 0  # of this process
+        self._evaluated = 0  # completions of this evaluation, on all ranks
         super().__init__(spec, saving, **given)
         self.beta = beta
         division = parallelism_of(spec.framework)
@@ -47,6 +50,8 @@ class GenerationTrainer(TrlTrainer):
             add_fused_lm_head(reference, temperature=spec.hyperparameters["temperature"])
             trl: Any = self
             trl.ref_model = division.prepared(self, reference)
+        tokenizer: Any = self.processing_class
+        self._completions = completions_of(spec, self.module, tokenizer, is_leader=self.args.process_index == 0)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         model: Any = self.model
@@ -80,11 +85,41 @@ class GenerationTrainer(TrlTrainer):
         found: dict[str, Any] = super()._generate_and_score_completions(given)  # type: ignore[misc]
         return found
 
-    def _generate_single_turn(self, *given: Any, **named: Any) -> tuple[Any, ...]:
+    def evaluate(self, *given: Any, **named: Any) -> dict[str, float]:
+        self._evaluations += 1
+        self._evaluated = 0
+        return super().evaluate(*given, **named)
+
+    def _generate_single_turn(self, *given: Any, **named: Any) -> object:
         model: Any = self.model
-        found: tuple[Any, ...] = super()._generate_single_turn(*given, **named)  # type: ignore[misc]
+        found: object
+        if self._completions is not None:
+            found = self._in_form(self._completed(self._completions, self._prompt_ids))
+        else:
+            found = super()._generate_single_turn(*given, **named)  # type: ignore[misc]
         if model.training:
             self._step_timer.wait_begins()
+        return found
+
+    def _completed(self, completions: Completions, prompts: list[list[int]]) -> list[list[int]]:
+        """Completions by the engine. All ranks have equally many prompts."""
+        trl: Any = self
+        first = self.args.process_index * len(prompts)
+        use = "train" if trl.model.training else "eval"
+        if use == "eval":
+            first += self._evaluated
+            self._evaluated += self.args.world_size * len(prompts)
+        asked = seeded(self._spec, prompts, use, self.state.global_step, first)
+        # The best weights are taken between two evaluations after the same step.
+        version = f"{self.state.global_step}.{self._evaluations}"
+        found, values = completions(asked, choosing_of(self._spec, trl.eos_token_ids), version)
+        if use == "train":
+            for name, value in values.items():
+                trl._metrics[use][name].append(value)  # noqa: SLF001  (there is no other way in)
+        return found
+
+    def _in_form(self, found: list[list[int]]) -> object:
+        """As trl's own method answers."""
         return found
 
     def _tokenize_prompts(self, _: list[Any]) -> tuple[list[list[int]], None, dict[str, Any]]:

@@ -38,6 +38,9 @@ from workers.trainers.rewards import reward_of
 class _Grpo(GenerationTrainer, GRPOTrainer):
     """The advantage is the reward relative to the mean of the prompt's completions."""
 
+    def _in_form(self, found: list[list[int]]) -> tuple[list[list[int]], None]:
+        return found, None  # log-probabilities, which only other samplers than the policy need
+
 
 class _Rloo(GenerationTrainer, RLOOTrainer):
     """The advantage is the reward relative to the mean of the prompt's other completions."""

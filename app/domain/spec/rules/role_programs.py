@@ -1,0 +1,114 @@
+"""Rules of roles that are parts of a built-in trainer: one trains a policy, another makes its completions."""
+
+from app.domain.errors import BadSpec
+from app.domain.spec.document import is_custom, trainer
+from app.domain.spec.hyperparameters.rlhf import ALGORITHM, ENGINE, GENERATION_BACKEND, GRPO, RLOO
+from app.domain.spec.model import JobDocument
+from app.domain.spec.roles import ROLLOUT, SCRIPT, TASK, TRAIN
+
+TRAINER = ("HF_TRAINER", "RLHF")
+ALGORITHMS = (GRPO, RLOO)
+_OF_PROGRAMS = ("environment",)  # what the training_config of such a role may have
+
+
+def programs_are_the_frameworks(document: JobDocument) -> None:
+    if not is_custom(document):
+        _require_policy(document)
+    for number, role in enumerate(document.tasks):
+        if is_custom(document) and role.program != SCRIPT:
+            raise BadSpec(
+                f"{role.program} is a part of a built-in trainer, and framework CUSTOM runs scripts of your own; leave "
+                f"program out, or use framework {TRAINER[0]}",
+                field=f"tasks.{number}.program",
+            )
+        if not is_custom(document) and role.program == SCRIPT:
+            raise BadSpec(
+                f"the roles of a built-in trainer are its training and its rollouts; say {TRAIN} or {ROLLOUT}, or "
+                "leave the role out",
+                field=f"tasks.{number}.program",
+            )
+
+
+def _require_policy(document: JobDocument) -> None:
+    framework, training_type = trainer(document)
+    algorithm = str(document.training_config.hyperparameters.get(ALGORITHM) or GRPO).strip()
+    if (framework, training_type) == TRAINER and algorithm in ALGORITHMS:
+        return
+    named = f"{training_type} with {ALGORITHM} {algorithm}" if training_type == TRAINER[1] else training_type
+    raise BadSpec(
+        f"roles are for the scripts and commands of framework CUSTOM, and for {' '.join(TRAINER)} with {ALGORITHM} "
+        f"{' or '.join(ALGORITHMS)}: {framework} {named} starts equal ranks; leave tasks out",
+        field="tasks",
+    )
+
+
+def one_role_trains_and_one_completes(document: JobDocument) -> None:
+    """The first one trains: metrics, checkpoints and the result come from rank 0."""
+    if is_custom(document):
+        return
+    roles = document.tasks
+    if roles[0].program != TRAIN:
+        raise BadSpec(f"the first role is the one that trains; say {TRAIN}", field="tasks.0.program")
+    seen = set[str]()
+    for number, role in enumerate(roles):
+        if role.program in seen:
+            way_out = "give the other one more devices" if role.program == TRAIN else "raise the count of the other one"
+            raise BadSpec(
+                f"there are two roles with program {role.program}; {way_out}", field=f"tasks.{number}.program"
+            )
+        seen.add(role.program)
+    if ROLLOUT not in seen:
+        raise BadSpec(
+            f"no role makes the completions; add one with program {ROLLOUT}, or leave tasks out and ask for devices in "
+            "resource_config",
+            field="tasks",
+        )
+
+
+def programs_start_and_end_together(document: JobDocument) -> None:
+    for number, role in enumerate(document.tasks):
+        at = f"tasks.{number}"
+        if role.program == TRAIN and role.count > 1:
+            raise BadSpec(
+                "the ranks of a training with rollouts are on one node; make count 1, and give the role more devices "
+                "(resource_config.gpu_count)",
+                field=f"{at}.count",
+            )
+        if role.program == TRAIN and role.restart == TASK:
+            raise BadSpec(
+                "a training starts again with the whole job, from its last checkpoint; leave restart out",
+                field=f"{at}.restart",
+            )
+        if role.program == ROLLOUT and "sidecar" in role.given and not role.sidecar:
+            raise BadSpec("rollouts are stopped when the training has ended; leave sidecar out", field=f"{at}.sidecar")
+
+
+def programs_have_the_jobs_settings(document: JobDocument) -> None:
+    """Both build the same model from the same settings; what differs is the environment alone."""
+    for number, role in enumerate(document.tasks):
+        foreign = [name for name in role.training_config.given if name not in _OF_PROGRAMS]
+        if role.program != SCRIPT and foreign:
+            raise BadSpec(
+                f"{foreign[0]} is for roles with a script or command; a role with program {role.program} has the job's "
+                f"training_config, and its own {', '.join(_OF_PROGRAMS)} at most: leave it out",
+                field=f"tasks.{number}.training_config.{foreign[0]}",
+            )
+
+
+def rollouts_are_of_the_engine(document: JobDocument) -> None:
+    asked = str(document.training_config.hyperparameters.get(GENERATION_BACKEND) or "").strip()
+    if not is_custom(document) and asked != ENGINE:
+        raise BadSpec(
+            f"rollouts complete prompts by the engine of inference jobs: say {ENGINE}",
+            field=f"training_config.hyperparameters.{GENERATION_BACKEND}",
+        )
+
+
+RULES = (programs_are_the_frameworks,)
+# These depend on the number of roles and their names.
+LATER_RULES = (
+    one_role_trains_and_one_completes,
+    programs_start_and_end_together,
+    programs_have_the_jobs_settings,
+    rollouts_are_of_the_engine,
+)

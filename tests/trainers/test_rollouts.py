@@ -1,0 +1,184 @@
+"""Whole trainings whose completions come from the engine: in their own process, or from rollouts in others."""
+
+import json
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from tests.systems.system import wait_for
+from tests.trainers.forked import Process, rank_environment, start_rank
+from tests.trainers.in_process import Outcome, plan_of, runs
+from tests.trainers.supervision import free_port
+
+pytestmark = [pytest.mark.timeout(300), pytest.mark.long]  # the first one waits for all the runs
+
+STEPS = 4
+PATTERN = "regex:[aeiou]{2}"
+# As PATTERN, and a letter for each call.
+JUDGE = """
+import re
+def reward(prompts, completions, **columns):
+    with open(__file__ + ".steps", "a") as file:
+        file.write("x")
+    return [float(re.search("[aeiou]{2}", text) is not None) for text in completions]
+"""
+SECRET = "s" * 32
+COMMON = {"max_steps": str(STEPS), "num_generations": "4", "max_completion_length": "8", "reward": PATTERN, "beta": "0"}
+ENGINE = {"generation_backend": "engine"}
+# A number that says which completion it is.
+NUMBERS = """
+def reward(prompts, completions, **columns):
+    return [float(sum(number * ord(letter) for number, letter in enumerate(text)) % 997) for text in completions]
+"""
+ADAPTER = {"use_lora": "true", "algorithm": "rloo", "beta": "0.1"}
+
+
+class Rollouts:
+    """Processes of a role for one training."""
+
+    def __init__(self, directory: Path, plan: dict[str, Any], instances: int) -> None:
+        directory.mkdir()
+        self.directory = directory
+        self._spec = plan["spec"]
+        (directory / "spec.json").write_text(json.dumps(self._spec))
+        ports = [free_port() for _ in range(instances)]
+        places = [{"index": index, "address": "127.0.0.1", "port": port} for index, port in enumerate(ports)]
+        self.shared = {"TRAINYARD_TASKS": json.dumps({"gen": places}), "TRAINYARD_JOB_SECRET": SECRET}
+        self.processes: list[Process] = [self.start(index) for index in range(instances)]
+
+    def start(self, index: int) -> Process:
+        own = {"TRAINYARD_ROLE": "gen", "TRAINYARD_TASK_INDEX": str(index)}
+        return start_rank(
+            ["workers.trainers.rollouts.main", "--spec", str(self.directory / "spec.json")],
+            [self._spec],
+            environment={**rank_environment(0, 1, 0), **self.shared, **own},
+            cwd=self.directory,
+            log=self.log(index),
+        )
+
+    def log(self, index: int) -> Path:
+        return self.directory / f"rollout-{index}.log"
+
+    def kill_after(self, steps: Path) -> None:
+        """Kill one in the middle of the training, and start it again."""
+        wait_for(lambda: steps.exists() and len(steps.read_text()) >= 2, seconds=240, what="the second step")
+        self.processes[0].kill()
+        self.processes[0].wait(10)
+        self.processes[0] = self.start(0)
+
+
+@contextmanager
+def serving(directory: Path, plan: dict[str, Any], instances: int) -> Iterator[Rollouts]:
+    """Rollouts of a plan, whose run then asks them."""
+    found = Rollouts(directory, plan, instances)
+    plan["environment"] = {**found.shared, "TRAINYARD_ROLLOUT_ROLE": "gen"}
+    try:
+        yield found
+    finally:
+        for each in found.processes:
+            each.kill()
+            each.wait(10)
+
+
+def merged(*changes: dict[str, str]) -> dict[str, str]:
+    return {name: value for each in (COMMON, *changes) for name, value in each.items()}
+
+
+def lively(model: Path, directory: Path) -> str:
+    """A copy whose likeliest token is not always the same one."""
+    shutil.copytree(model, directory)
+    file = directory / "model.safetensors"
+    weights = {name: tensor * 3 for name, tensor in load_file(file).items()}
+    save_file(weights, file, metadata={"format": "pt"})
+    return str(directory)
+
+
+@pytest.fixture(scope="module")
+def outcomes(assets, tmp_path_factory) -> dict[str, Outcome]:
+    """All runs of this file, in one process."""
+    directory = tmp_path_factory.mktemp("rollouts")
+    judge = directory / "judge.py"
+    judge.write_text(JUDGE)
+    numbers = directory / "numbers.py"
+    numbers.write_text(NUMBERS)
+    greedy = {"top_k": "1", "algorithm": "rloo", "reward": str(numbers)}
+
+    def plan(name: str, *changes: dict[str, str], **more: Any) -> dict[str, Any]:
+        return plan_of(directory / name, assets, "RLHF", merged(*changes), **more)
+
+    plans = {
+        "generate greedy": plan("generate-greedy", greedy, model_path=lively(assets / "model", directory / "lively")),
+        "engine greedy": plan("engine-greedy", greedy, ENGINE, model_path=str(directory / "lively")),
+        "engine": plan("engine", ENGINE),
+        "first part": {**plan("first-part", ENGINE), "stop_at": 2},
+        "resumed": {**plan("resumed", ENGINE), "resume_from": "first part"},
+        "one": plan("one", ENGINE),
+        "two": plan("two", ENGINE, {"reward": str(judge)}),
+        "adapter": plan("adapter", ENGINE, ADAPTER),
+        "adapter by one": plan("adapter-by-one", ENGINE, ADAPTER),
+    }
+    with ExitStack() as stack:
+        for name, instances in {"one": 1, "two": 2, "adapter by one": 1}.items():
+            rollouts = stack.enter_context(serving(directory / f"of {name}", plans[name], instances))
+            if name == "two":
+                killer = threading.Thread(target=rollouts.kill_after, args=[directory / "judge.py.steps"])
+                killer.start()
+        found = runs(directory, plans)
+        killer.join()
+    return found
+
+
+@pytest.fixture(scope="module")
+def outcomes_of_two_ranks(assets, tmp_path_factory) -> dict[str, Outcome]:
+    directory = tmp_path_factory.mktemp("rollouts-of-two-ranks")
+    plans = {
+        name: plan_of(directory / name, assets, "RLHF", merged(ENGINE), world_size=2) for name in ("engine", "rollouts")
+    }
+    with serving(directory / "of rollouts", plans["rollouts"], 2):
+        return runs(directory, plans, world_size=2)
+
+
+def test_every_run_ends_well(outcomes):
+    assert {name: outcome.error for name, outcome in outcomes.items()} == dict.fromkeys(outcomes)
+
+
+def test_greedy_completions_are_those_of_generate(outcomes):
+    """All completions of a prompt are the same one, so nothing is learned from them."""
+    for name in ("reward", "eval_reward", "completion_length"):
+        assert outcomes["engine greedy"].series(name) == outcomes["generate greedy"].series(name)
+    assert len(set(outcomes["engine greedy"].series("reward").values())) > 1
+
+
+def test_completions_are_sampled(outcomes):
+    assert len(set(outcomes["engine"].series("reward").values())) > 1
+
+
+@pytest.mark.parametrize(("name", "alone"), [("one", "engine"), ("two", "engine"), ("adapter by one", "adapter")])
+def test_rollouts_change_no_weight(outcomes, name, alone):
+    """Also when one of them was killed, and started again."""
+    assert outcomes[name].weights() == outcomes[alone].weights()
+    assert outcomes[name].series("eval_reward") == outcomes[alone].series("eval_reward")
+
+
+def test_resumed_training_makes_the_same_completions(outcomes):
+    assert outcomes["first part"].result["stopped"] == "pause"
+    assert outcomes["resumed"].weights() == outcomes["engine"].weights()
+
+
+def test_what_completions_took_is_measured(outcomes):
+    assert set(outcomes["engine"].values) & {"weights_seconds", "weights_bytes"} == set()
+    assert list(outcomes["engine"].series("generation_seconds")) == list(range(1, STEPS + 1))
+    sent = outcomes["adapter by one"].series("weights_bytes")
+    assert 0 < sent[1] < outcomes["one"].series("weights_bytes")[1]
+    assert "generation_seconds" not in outcomes["generate greedy"].values
+
+
+def test_ranks_share_rollouts(outcomes_of_two_ranks):
+    """One of them hands over the weights, for both."""
+    assert outcomes_of_two_ranks["rollouts"].weights() == outcomes_of_two_ranks["engine"].weights()

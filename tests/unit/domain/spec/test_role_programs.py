@@ -1,0 +1,131 @@
+"""Roles of a built-in trainer: what their rules refuse, and what each of them is checked and placed as."""
+
+from typing import Any
+
+import pytest
+
+from app.domain.scheduling.resources import request_of
+from app.domain.spec.role_documents import document_of, has_rollouts, training_of
+from tests.builders.submitted import GOOD, changed, refusal, spec_of
+
+TRAIN = {"role": "trainer", "program": "train", "resource_config": {"gpu_count": 2, "device_type": "cuda"}}
+ROLLS = {"role": "rollout", "program": "rollout", "count": 3, "restart": "task"}
+HYPERPARAMETERS = {"generation_backend": "engine", "num_generations": "4", "max_completion_length": "12"}
+POLICY = {"training_type": "RLHF", "hyperparameters": HYPERPARAMETERS}
+
+
+def document(*tasks: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """A training of a policy with these roles; ``a__b`` stands for the path a.b."""
+    start = changed(
+        ("training_config", {**GOOD["training_config"], **POLICY}),
+        ("resource_config", {}),
+        ("data_config.batch_size", 4),
+        ("tasks", list(tasks or (TRAIN, ROLLS))),
+    )
+    return changed(*((path.replace("__", "."), value) for path, value in changes.items()), start=start)
+
+
+def test_a_training_with_rollouts_is_stored_as_it_was_given() -> None:
+    found = spec_of(document()).document
+
+    assert found.to_json()["tasks"] == [TRAIN, ROLLS]
+    assert has_rollouts(found)
+    assert [role.is_sidecar for role in found.tasks] == [False, True]
+    assert training_of(found).resource_config.gpu_count == 2
+    assert training_of(found).tasks == ()
+
+
+def test_the_devices_of_rollouts_need_not_divide_a_step() -> None:
+    roles = TRAIN, {**ROLLS, "count": 1, "resource_config": {"gpu_count": 3}}
+    found = spec_of(document(*roles, data_config__batch_size=2)).document
+
+    asked = request_of(found, has_gpus=False)
+    assert [(each.role, each.count, each.each.device_count) for each in asked.roles] == [
+        ("trainer", 1, 2),
+        ("rollout", 1, 3),
+    ]
+    assert document_of(found, found.tasks[1]).training_config.hyperparameters == HYPERPARAMETERS
+
+
+def test_a_job_without_roles_trains_what_it_is() -> None:
+    found = spec_of(changed()).document
+    assert training_of(found) is found
+    assert not has_rollouts(found)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "changes", "field", "says"),
+    [
+        ([TRAIN], {}, "tasks", "add one with program rollout"),
+        ([ROLLS, TRAIN], {}, "tasks.0.program", "say train"),
+        ([TRAIN, ROLLS, {**TRAIN, "role": "b"}], {}, "tasks.2.program", "two roles with program train"),
+        ([TRAIN, ROLLS, {**ROLLS, "role": "b"}], {}, "tasks.2.program", "raise the count"),
+        ([TRAIN, ROLLS, {"role": "judge"}], {}, "tasks.2.program", "say train or rollout"),
+        ([{**TRAIN, "count": 2}, ROLLS], {}, "tasks.0.count", "make count 1"),
+        ([{**TRAIN, "restart": "task"}, ROLLS], {}, "tasks.0.restart", "leave restart out"),
+        ([{**TRAIN, "sidecar": True}, ROLLS], {}, "tasks.0.sidecar", "every role is a sidecar"),
+        ([TRAIN, {**ROLLS, "sidecar": False}], {}, "tasks.1.sidecar", "leave sidecar out"),
+        (
+            [TRAIN, {**ROLLS, "training_config": {"custom_command": ["x"]}}],
+            {},
+            "tasks.1.training_config.custom_command",
+            "the job's training_config",
+        ),
+        (
+            [TRAIN, {**ROLLS, "training_config": {"config": {"num_proc_per_node": 2}}}],
+            {},
+            "tasks.1.training_config.config",
+            "leave it out",
+        ),
+        (
+            [TRAIN, {**ROLLS, "training_config": {"environment": {"LD_PRELOAD": "x"}}}],
+            {},
+            "tasks.1.training_config.environment.LD_PRELOAD",
+            "reserved",
+        ),
+        ([TRAIN, {**ROLLS, "resource_config": {"gpu_count": 0}}], {}, "tasks.1.resource_config.gpu_count", "at least"),
+        (
+            [TRAIN, ROLLS],
+            {"training_config__hyperparameters": {**HYPERPARAMETERS, "generation_backend": "generate"}},
+            "training_config.hyperparameters.generation_backend",
+            "say engine",
+        ),
+        (
+            [TRAIN, ROLLS],
+            {"training_config__hyperparameters": {"num_generations": "4"}},
+            "training_config.hyperparameters.generation_backend",
+            "say engine",
+        ),
+        (
+            [TRAIN, ROLLS],
+            {"training_config__hyperparameters": {**HYPERPARAMETERS, "algorithm": "ppo"}},
+            "tasks",
+            "algorithm grpo or rloo: HF_TRAINER RLHF with algorithm ppo starts equal ranks",
+        ),
+        ([TRAIN, ROLLS], {"training_config__framework__type": "FSDP"}, "tasks", "FSDP RLHF with algorithm grpo"),
+        ([TRAIN, ROLLS], {"training_config__training_type": "SFT"}, "tasks", "HF_TRAINER SFT starts equal ranks"),
+        (
+            [TRAIN, ROLLS],
+            {
+                "training_config__framework": {"type": "CUSTOM", "custom_script_path": "/srv/a.py"},
+                "training_config__hyperparameters": {},
+            },
+            "tasks.0.program",
+            "leave program out",
+        ),
+        ([TRAIN, ROLLS], {"resource_config__gpu_count": 2}, "resource_config.gpu_count", "give it to each role"),
+        (
+            [TRAIN, ROLLS],
+            {"data_config__batch_size": 3},
+            "training_config.hyperparameters.num_generations",
+            "does not divide the 6 completions",
+        ),
+        ([TRAIN, {**ROLLS, "count": 64}], {}, "tasks", "at most 64"),
+    ],
+)
+def test_what_breaks_a_rule_is_refused_with_its_field(
+    tasks: list[dict[str, Any]], changes: dict[str, Any], field: str, says: str
+) -> None:
+    error = refusal(document(*tasks, **changes))
+    assert error.field == field
+    assert says in error.message

@@ -1,0 +1,97 @@
+"""Completions of a policy by the engine of inference jobs: in the process that trains, or by rollouts."""
+
+import hashlib
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from torch import nn
+from transformers import PreTrainedTokenizerBase
+
+from app.domain.spec.hyperparameters import rlhf
+from workers.rank.run_context import RunSpec
+from workers.rank.spec_sections import data_config
+from workers.trainers.inference.engine.interface import Prompt
+from workers.trainers.rollouts.completing import SHARE_BESIDE_A_TRAINING, Choosing, Completing
+from workers.trainers.rollouts.places import places_to_ask, secret
+from workers.trainers.rollouts.rollouts import Rollouts
+from workers.trainers.rollouts.weights import Weights
+
+Values = dict[str, float]  # metrics of a step
+
+
+class Completions(Protocol):
+    """``version`` names the weights that the model has now."""
+
+    def __call__(self, prompts: Sequence[Prompt], choosing: Choosing, version: str) -> tuple[list[list[int]], Values]:
+        """The tokens of each completion, in the order of the prompts, and what is measured."""
+        ...
+
+
+class _OfThisProcess:
+    def __init__(self, model: nn.Module, tokenizer: PreTrainedTokenizerBase, spec: RunSpec) -> None:
+        self._completing = Completing(model, tokenizer, spec, gpu_share=SHARE_BESIDE_A_TRAINING)
+
+    def __call__(self, prompts: Sequence[Prompt], choosing: Choosing, version: str) -> tuple[list[list[int]], Values]:
+        del version
+        begun = time.monotonic()
+        found = [list(each) for each in self._completing(prompts, choosing)]
+        return found, {"generation_seconds": time.monotonic() - begun}
+
+
+class _OfRollouts:
+    def __init__(self, model: nn.Module, rollouts: Rollouts) -> None:
+        self._model = model
+        self._rollouts = rollouts
+
+    def __call__(self, prompts: Sequence[Prompt], choosing: Choosing, version: str) -> tuple[list[list[int]], Values]:
+        begun = time.monotonic()
+        found, handed = self._rollouts.complete(prompts, choosing, Weights(version, self._model))
+        return found, {
+            "generation_seconds": time.monotonic() - begun,
+            "weights_seconds": handed.seconds,
+            "weights_bytes": float(handed.bytes),
+        }
+
+
+def completions_of(
+    spec: RunSpec,
+    model: nn.Module,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    is_leader: bool,
+    environment: Mapping[str, str] = os.environ,
+) -> Completions | None:
+    """None: the trainer's own way is asked for."""
+    if spec.hyperparameters.get(rlhf.GENERATION_BACKEND) != rlhf.ENGINE:
+        return None
+    if places := places_to_ask(environment):
+        return _OfRollouts(model, Rollouts(places, secret(environment), is_leader=is_leader))
+    return _OfThisProcess(model, tokenizer, spec)
+
+
+def choosing_of(spec: RunSpec, ends: Sequence[int]) -> Choosing:
+    values: Mapping[str, Any] = spec.hyperparameters
+    return Choosing(
+        max_new_tokens=int(values["max_completion_length"]),
+        temperature=float(values["temperature"]),
+        top_p=float(values["top_p"]),
+        top_k=int(values["top_k"]),
+        ends=tuple(ends),
+    )
+
+
+def seeded(spec: RunSpec, prompts: Sequence[Sequence[int]], use: str, step: int, first: int) -> list[Prompt]:
+    """Each completion has a seed of its own, by its number among all of the step: neither ranks nor rollouts change it.
+
+    ``use`` sets completions that are learned from apart from those of evaluations; ``first``: number of the first one.
+    """
+    place = f"{data_config(spec).seed}/{use}/{step}"
+    return [
+        Prompt(tokens=tokens, seed=_number(f"{place}/{number}")) for number, tokens in enumerate(prompts, start=first)
+    ]
+
+
+def _number(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")

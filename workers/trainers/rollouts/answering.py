@@ -1,0 +1,78 @@
+"""What a rollout does for each request: it takes over weights, and completes prompts with them."""
+
+import threading
+import traceback
+
+from torch import nn
+
+from workers.trainers import failures
+from workers.trainers.inference.engine.interface import Prompt
+from workers.trainers.rollouts import requests
+from workers.trainers.rollouts.completing import Choosing, Completing
+from workers.trainers.rollouts.weights import OtherModel, dtype_of_weights, frozen_digest, take
+from workers.trainers.rollouts.wire import Wire
+
+PATIENCE_SECONDS = 10.0  # for the rank that sends weights to all; then any other rank may
+_TRANSFER_SECONDS = 60.0  # without a byte of weights that are being sent
+
+
+class Answering:
+    """One request at a time, whichever rank it comes from: completions never depend on who else asks."""
+
+    def __init__(self, model: nn.Module, completing: Completing, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
+        self._model = model
+        self._completing = completing
+        self._patience_seconds = patience_seconds
+        self._dtype = dtype_of_weights(model)
+        self._frozen: str | None = None
+        self._version: str | None = None  # None: no weights, or only a part of them
+        self._changed = threading.Condition()  # its lock is for the model
+
+    def answer(self, wire: Wire) -> None:
+        """Wait for one request and answer it. Raises OSError."""
+        header, size = wire.receive()
+        if header.get("kind") == requests.WEIGHTS:
+            self._take(wire, str(header["version"]))
+        elif header.get("kind") == requests.COMPLETE:
+            prompts = requests.prompts_of(header, wire, size)
+            self._complete(wire, str(header["version"]), prompts, Choosing.from_document(header["choosing"]))
+        else:
+            wire.send(_failed(ValueError(f"a request of an unknown kind {header.get('kind')!r:.80}")))
+
+    def _take(self, wire: Wire, version: str) -> None:
+        with self._changed:
+            if self._version == version:
+                wire.send({"kind": requests.HAS})
+                return
+            if self._frozen is None:
+                self._frozen = frozen_digest(self._model, self._dtype)
+            wire.send({"kind": requests.SEND, "dtype": self._dtype})
+            self._version = None
+            wire.limit(_TRANSFER_SECONDS)
+            try:
+                take(wire, self._model, self._frozen)
+            except OtherModel as error:
+                wire.send(_failed(error))
+                raise ConnectionAbortedError("weights of another model") from error
+            wire.limit(None)
+            self._version = version
+            self._changed.notify_all()
+            wire.send({"kind": requests.TAKEN})
+
+    def _complete(self, wire: Wire, version: str, prompts: list[Prompt], choosing: Choosing) -> None:
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._version == version, self._patience_seconds):
+                wire.send({"kind": requests.NEEDS})
+                return
+            try:
+                found = self._completing(prompts, choosing)
+            except Exception as error:  # noqa: BLE001  the training fails by it, whatever it is
+                traceback.print_exc()
+                wire.send(_failed(error))
+                return
+        requests.send_completions(wire, found)
+
+
+def _failed(error: Exception) -> dict[str, str]:
+    message = str(error) if isinstance(error, failures.TrainingFailure) else f"{type(error).__name__}: {error}"
+    return {"kind": requests.FAILED, "error_type": failures.error_type(error), "message": message[:4000]}

@@ -1,0 +1,53 @@
+"""Entry point of a rank that completes prompts: `python -m workers.trainers.rollouts.main --spec RUN_DIR/spec.json`."""
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from trainyard.protocol.run_spec import RunSpec
+from workers.rank.role_environment import own_spec
+from workers.trainers.rollouts.places import own_place, secret
+from workers.trainers.rollouts.server import RolloutServer, serve
+
+if TYPE_CHECKING:
+    from workers.trainers.rollouts.answering import Answering
+
+
+def main() -> None:
+    """Listen at once, then load the model; SIGTERM ends it well, because no step is lost with it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--spec", required=True)
+    spec = own_spec(RunSpec.read(parser.parse_args().spec), os.environ)
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    serve(lambda: _server(spec, os.environ), lambda: _load(spec))
+
+
+def _server(spec: RunSpec, environment: Mapping[str, str]) -> RolloutServer:
+    return RolloutServer(
+        own_place(environment),
+        int(environment["LOCAL_RANK"]),
+        int(environment["LOCAL_WORLD_SIZE"]),
+        secret(environment),
+        spec.run_dir / "work",
+    )
+
+
+def _load(spec: RunSpec) -> "Answering":
+    # Imported late: the rank listens before torch takes seconds to load.
+    from workers.trainers import distributed, left_out  # noqa: PLC0415
+
+    left_out.leave_out([spec.framework], [])
+    from workers.trainers.rollouts import model  # noqa: PLC0415
+
+    distributed.use_devices(spec)
+    found = model.load(spec)
+    sys.stdout.write("the rollout is ready\n")
+    sys.stdout.flush()
+    return found
+
+
+if __name__ == "__main__":
+    main()

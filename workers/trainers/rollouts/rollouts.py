@@ -1,0 +1,65 @@
+"""All rollouts of a job, as one rank of the training asks them: each gets a part of its prompts."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import pairwise
+
+from workers.trainers.inference.engine.interface import Prompt
+from workers.trainers.rollouts.client import AWAY_SECONDS, Handed, RolloutClient
+from workers.trainers.rollouts.completing import Choosing
+from workers.trainers.rollouts.places import Place
+from workers.trainers.rollouts.weights import Weights
+
+
+class Rollouts:
+    """``is_leader``: this rank hands new weights to every rollout, before it asks them."""
+
+    def __init__(
+        self, places: Sequence[Place], secret: bytes, *, is_leader: bool, away_seconds: float = AWAY_SECONDS
+    ) -> None:
+        self._places = places
+        self._make = partial(RolloutClient, secret=secret, is_leader=is_leader, away_seconds=away_seconds)
+        self._clients: list[RolloutClient] = []  # known after the first call
+
+    def complete(
+        self, prompts: Sequence[Prompt], choosing: Choosing, weights: Weights
+    ) -> tuple[list[list[int]], Handed]:
+        """The tokens of each completion, and what handing over the weights took: the seconds of the slowest rollout,
+        the bytes of all. Raises RolloutAway and RolloutFailed.
+        """
+        clients = self._found()
+        for each in clients:
+            each.handed = Handed()
+        parts = split(prompts, len(clients))
+        with ThreadPoolExecutor(len(clients), thread_name_prefix="rollout") as pool:
+            asked = [
+                pool.submit(each.complete, part, choosing, weights) for each, part in zip(clients, parts, strict=True)
+            ]
+            found = [completion for each in asked for completion in each.result()]
+        seconds = max(each.handed.seconds for each in clients)
+        return found, Handed(seconds, sum(each.handed.bytes for each in clients))
+
+    def close(self) -> None:
+        for each in self._clients:
+            each.close()
+
+    def _found(self) -> list[RolloutClient]:
+        if not self._clients:
+            with ThreadPoolExecutor(len(self._places)) as pool:
+                ranks = list(pool.map(lambda place: self._make(place, 0).ranks(), self._places))
+            self._clients = [
+                self._make(place, rank)
+                for place, count in zip(self._places, ranks, strict=True)
+                for rank in range(count)
+            ]
+        return self._clients
+
+
+def split(prompts: Sequence[Prompt], parts: int) -> list[Sequence[Prompt]]:
+    """Consecutive parts in order, whose sizes differ by one at most."""
+    size, larger = divmod(len(prompts), parts)
+    borders = [0]
+    for number in range(parts):
+        borders.append(borders[-1] + size + (number < larger))
+    return [prompts[begin:end] for begin, end in pairwise(borders)]

@@ -1,0 +1,128 @@
+"""The rank that completes prompts: it listens from its start, and answers once its model is loaded."""
+
+import logging
+import os
+import socket
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workers.trainers.rollouts import handshake
+from workers.trainers.rollouts.places import Place, port_file
+from workers.trainers.rollouts.wire import Wire
+
+if TYPE_CHECKING:
+    from workers.trainers.rollouts.answering import Answering
+
+_LOG = logging.getLogger(__name__)
+_PAUSE_SECONDS = 0.5  # for what this process lacks, such as file descriptors
+_STRANGERS = 64  # connections at once that have not proven themselves
+
+
+class RolloutServer:
+    """``ranks``: of this instance, all on this node; the first one listens at ``place`` and says the others' ports."""
+
+    def __init__(self, place: Place, local_rank: int, ranks: int, secret: bytes, directory: Path) -> None:
+        self._place = place
+        self._local_rank = local_rank
+        self._ranks = ranks
+        self._secret = secret
+        self._directory = directory
+        self._strangers = threading.BoundedSemaphore(_STRANGERS)
+        self._loaded = threading.Event()
+        self._answering: Answering | None = None
+        self._closed = False
+        self._listener = self._listening()
+
+    @property
+    def port(self) -> int:
+        return int(self._listener.getsockname()[1])
+
+    def start(self) -> None:
+        """Accept connections on threads; requests wait for `ready`."""
+        threading.Thread(target=self._accept, name="accept", daemon=True).start()
+
+    def ready(self, answering: "Answering") -> None:
+        self._answering = answering
+        self._loaded.set()
+
+    def close(self) -> None:
+        self._closed = True
+        self._listener.shutdown(socket.SHUT_RDWR)  # ends `accept`, which `close` does not
+        self._listener.close()
+
+    def _listening(self) -> socket.socket:
+        family = socket.AF_INET6 if ":" in self._place.address else socket.AF_INET
+        port = self._place.port if self._local_rank == 0 else 0
+        listener = socket.create_server((self._place.address, port), family=family, backlog=128)
+        if self._local_rank:
+            file = port_file(self._directory, self._place, self._local_rank)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            partial = file.with_suffix(".partial")
+            partial.write_text(str(listener.getsockname()[1]), encoding="utf-8")
+            partial.replace(file)
+        return listener
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError as error:
+                if self._closed:
+                    return
+                _LOG.warning("a connection was not accepted: %s", error)
+                time.sleep(_PAUSE_SECONDS)
+                continue
+            if not self._strangers.acquire(blocking=False):
+                connection.close()
+                continue
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        wire = Wire(connection)
+        try:
+            self._prove(wire)
+            self._loaded.wait()
+            if self._answering is None:
+                raise RuntimeError("a rollout is ready without a model")
+            while True:
+                self._answering.answer(wire)
+        except OSError as error:
+            _LOG.info("a connection of this rollout has ended: %s", error)
+        except Exception:  # noqa: BLE001  the outermost loop of this thread; without its model the rank is of no use
+            traceback.print_exc()
+            os._exit(1)
+        finally:
+            wire.close()
+
+    def _prove(self, wire: Wire) -> None:
+        try:
+            handshake.as_rollout(wire, self._secret)
+        finally:
+            self._strangers.release()
+        wire.send(self._welcome())
+        wire.limit(None)
+
+    def _welcome(self) -> Mapping[str, Any]:
+        """Where each rank of the instance listens; null: not all of them do already."""
+        if self._local_rank:
+            return {"ports": None}
+        try:
+            others = [
+                int(port_file(self._directory, self._place, each).read_text(encoding="utf-8"))
+                for each in range(1, self._ranks)
+            ]
+        except (OSError, ValueError):
+            return {"ports": None}
+        return {"ports": [self.port, *others]}
+
+
+def serve(make_server: Callable[[], RolloutServer], load: Callable[[], "Answering"]) -> None:
+    """Listen, load the model, and answer until the process is ended."""
+    server = make_server()
+    server.start()
+    server.ready(load())
+    threading.Event().wait()

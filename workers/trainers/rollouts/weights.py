@@ -1,0 +1,135 @@
+"""The weights that a training changes: how they are sent to a rollout, and how that takes them over."""
+
+import hashlib
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from workers.trainers.failures import TrainingFailure
+from workers.trainers.rollouts.wire import Wire
+
+_DTYPES = {str(each).removeprefix("torch."): each for each in (torch.float32, torch.bfloat16, torch.float16)}
+
+
+class OtherModel(TrainingFailure):
+    """Training and rollout have not loaded the same model."""
+
+    error_type = "INVALID_CONFIG"
+
+
+class Weights:
+    """All trained parameters as they are now. ``version`` names them: the same name, the same weights.
+
+    Buffers are not sent: no step changes one of a language model. The others are the base model's on both sides, which
+    a digest proves.
+    """
+
+    def __init__(self, version: str, model: nn.Module) -> None:
+        self.version = version
+        self._model = model
+        self._lock = threading.Lock()
+        self._copies: dict[str, list[torch.Tensor]] = {}
+        self._digests: dict[str, str] = {}
+
+    def send(self, wire: Wire, dtype: str) -> int:
+        """Send them in ``dtype``, "" as they are; the number of bytes. Raises OSError."""
+        tensors = self._copied(dtype)
+        names = trained(self._model)
+        described = [
+            {"name": name, "dtype": _name_of(each.dtype), "shape": list(each.shape)}
+            for name, each in zip(names, tensors, strict=True)
+        ]
+        buffers = [as_bytes(each) for each in tensors]
+        wire.send({"tensors": described, "frozen": self._frozen(dtype)}, buffers)
+        return sum(map(len, buffers))
+
+    def _copied(self, dtype: str) -> list[torch.Tensor]:
+        """Copied once for all rollouts; on a CPU they are sent from where they are."""
+        with self._lock:
+            if dtype not in self._copies:
+                self._copies[dtype] = [_on_host(each, dtype) for each in trained(self._model).values()]
+            return self._copies[dtype]
+
+    def _frozen(self, dtype: str) -> str:
+        with self._lock:
+            if dtype not in self._digests:
+                self._digests[dtype] = frozen_digest(self._model, dtype)
+            return self._digests[dtype]
+
+
+def trained(model: nn.Module) -> dict[str, nn.Parameter]:
+    return {name: each for name, each in model.named_parameters() if each.requires_grad}
+
+
+def frozen_digest(model: nn.Module, dtype: str) -> str:
+    """Of all parameters that are not trained; "": there are none."""
+    digest, any_of_them = hashlib.sha256(), False
+    for name, each in model.named_parameters():
+        if each.requires_grad:
+            continue
+        any_of_them = True
+        digest.update(name.encode())
+        digest.update(as_bytes(_on_host(each, dtype)))
+    return digest.hexdigest() if any_of_them else ""
+
+
+def _on_host(parameter: nn.Parameter, dtype: str) -> torch.Tensor:
+    found = parameter.detach()
+    return (found.to(_DTYPES[dtype]) if dtype else found).cpu().contiguous()
+
+
+def as_bytes(tensor: torch.Tensor) -> memoryview:
+    """The memory of a contiguous tensor on the CPU."""
+    found: Any = tensor.reshape(-1).view(torch.uint8).numpy()
+    return memoryview(found)
+
+
+def take(wire: Wire, model: nn.Module, frozen: str) -> None:
+    """Read weights that are sent by `Weights.send` into the model, whose own digest is ``frozen``.
+
+    Raises OtherModel before anything is changed, and OSError when a part of them may be.
+    """
+    header, size = wire.receive()
+    own = trained(model)
+    _check(header, own, size)
+    if header["frozen"] != frozen:
+        raise OtherModel(
+            "the weights that are not trained differ between the training and this rollout: they have loaded different "
+            "files; give base_model the same files on all nodes"
+        )
+    for described, parameter in zip(header["tensors"], own.values(), strict=True):
+        data = parameter.detach()
+        if data.device.type == "cpu" and data.is_contiguous() and described["dtype"] == _name_of(data.dtype):
+            wire.read_into(as_bytes(data))
+            continue
+        held = torch.empty(data.shape, dtype=_DTYPES[described["dtype"]])
+        wire.read_into(as_bytes(held))
+        data.copy_(held)
+
+
+def _check(header: Mapping[str, Any], own: Mapping[str, nn.Parameter], size: int) -> None:
+    sent = {each["name"]: tuple(each["shape"]) for each in header["tensors"]}
+    known = {name: tuple(each.shape) for name, each in own.items()}
+    if list(sent.items()) != list(known.items()):
+        different = sorted(name for name, _ in {*sent.items()} ^ {*known.items()})
+        named = f"such as {different[0]}" if different else "in another order"
+        raise OtherModel(f"training and rollout have different parameters, {named}")
+    dtypes = [each["dtype"] for each in header["tensors"]]
+    if not set(dtypes) <= _DTYPES.keys():
+        raise OtherModel(f"weights of an unknown dtype: {', '.join(sorted({*dtypes} - _DTYPES.keys()))}")
+    expected = sum(each.numel() * _DTYPES[dtype].itemsize for each, dtype in zip(own.values(), dtypes, strict=True))
+    if size != expected:
+        raise OtherModel(f"{size} bytes of weights; these parameters have {expected}")
+
+
+def _name_of(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def dtype_of_weights(model: nn.Module) -> str:
+    """In which weights are to be sent to this model: on a GPU in what it computes in, else as they are."""
+    first = next(iter(trained(model).values()))
+    return _name_of(first.dtype) if first.device.type == "cuda" else ""
