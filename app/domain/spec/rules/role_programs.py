@@ -4,7 +4,7 @@ from app.domain.errors import BadSpec
 from app.domain.spec.document import is_custom, trainer
 from app.domain.spec.hyperparameters.rlhf import ALGORITHM, ENGINE, GENERATION_BACKEND, GRPO, RLOO
 from app.domain.spec.model import JobDocument
-from app.domain.spec.roles import ROLLOUT, SCRIPT, TASK, TRAIN
+from app.domain.spec.roles import ROLE, ROLLOUT, SCRIPT, TASK, TRAIN
 
 TRAINER = ("HF_TRAINER", "RLHF")
 ALGORITHMS = (GRPO, RLOO)
@@ -78,6 +78,11 @@ def programs_start_and_end_together(document: JobDocument) -> None:
             raise BadSpec(
                 "a training starts again with the whole job, from its last checkpoint; leave restart out",
                 field=f"{at}.restart",
+            )
+        if role.program != SCRIPT and role.world != ROLE:
+            raise BadSpec(
+                "the ranks of a training are a world of their own, and rollouts are in none; leave world out",
+                field=f"{at}.world",
             )
         if role.program == ROLLOUT and "sidecar" in role.given and not role.sidecar:
             raise BadSpec("rollouts are stopped when the training has ended; leave sidecar out", field=f"{at}.sidecar")

@@ -65,6 +65,8 @@ def test_a_job_without_roles_trains_what_it_is() -> None:
         ([{**TRAIN, "restart": "task"}, ROLLS], {}, "tasks.0.restart", "leave restart out"),
         ([{**TRAIN, "sidecar": True}, ROLLS], {}, "tasks.0.sidecar", "every role is a sidecar"),
         ([TRAIN, {**ROLLS, "sidecar": False}], {}, "tasks.1.sidecar", "leave sidecar out"),
+        ([{**TRAIN, "world": "job"}, {**ROLLS, "world": "job"}], {}, "tasks.0.world", "leave world out"),
+        ([TRAIN, {**ROLLS, "world": "instance"}], {}, "tasks.1.world", "leave world out"),
         (
             [TRAIN, {**ROLLS, "training_config": {"custom_command": ["x"]}}],
             {},
