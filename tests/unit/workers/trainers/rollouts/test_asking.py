@@ -1,6 +1,7 @@
 """Completions by rollouts are those of the model itself: however many there are, and when they are started again."""
 
 import socket
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +17,7 @@ from tests.unit.workers.trainers.inference.stand_in_engine import WORDS, word_to
 from workers.rank.run_context import RunSpec
 from workers.trainers.hf_trainer.methods.completions import seeded
 from workers.trainers.inference.engine.interface import Prompt
+from workers.trainers.rollouts import handshake
 from workers.trainers.rollouts.answering import Answering
 from workers.trainers.rollouts.client import RolloutAway, RolloutFailed
 from workers.trainers.rollouts.completing import Choosing, Completing, NotCompleted
@@ -225,7 +227,13 @@ def test_who_does_not_know_the_secret_gets_nothing(start, spec):
         asking(place, secret=b"x" * 32, away=0.2).complete(prompts_of(spec), SAMPLED, Weights("0.0", a_model()))
 
 
-@pytest.mark.parametrize("sent", [b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 64, b"", b"\0\0\0\x02" + b"\0" * 8 + b"{}"])
+def as_header(text: bytes) -> bytes:
+    return len(text).to_bytes(4, "big") + b"\0" * 8 + text
+
+
+@pytest.mark.parametrize(
+    "sent", [b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 64, b"", as_header(b"{}"), as_header(b"[" * 4000)]
+)
 def test_stranger_is_sent_away_and_others_are_answered(start, spec, sent):
     model = a_model()
     place = start(a_model(1))
@@ -239,6 +247,22 @@ def test_stranger_is_sent_away_and_others_are_answered(start, spec, sent):
 
     assert len(rollouts.complete(prompts_of(spec), SAMPLED, Weights("0.0", model))[0]) == 10
     rollouts.close()
+
+
+def test_stranger_that_sends_slowly_is_sent_away(start, monkeypatch):
+    monkeypatch.setattr(handshake, "SECONDS", 0.5)
+    place = start(a_model())
+
+    with socket.create_connection((place.address, place.port), timeout=0.2) as stranger:
+        begun = time.monotonic()
+        with pytest.raises(OSError):  # noqa: B017,PT011,PT012  the connection is reset
+            while time.monotonic() - begun < 10:
+                stranger.sendall(b"\0")
+                with suppress(TimeoutError):
+                    if not stranger.recv(1):
+                        raise ConnectionResetError
+
+    assert time.monotonic() - begun < 5
 
 
 def test_header_that_is_too_long_is_not_read():
