@@ -9,11 +9,12 @@ from workers.trainers import failures
 from workers.trainers.inference.engine.interface import Prompt
 from workers.trainers.rollouts import requests
 from workers.trainers.rollouts.completing import Choosing, Completing
-from workers.trainers.rollouts.weights import OtherModel, dtype_of_weights, frozen_digest, take
+from workers.trainers.rollouts.weights import OtherModel, check, dtype_of_weights, frozen_digest, take
 from workers.trainers.rollouts.wire import Wire
 
 PATIENCE_SECONDS = 10.0  # for the rank that sends weights to all; then any other rank may
 _TRANSFER_SECONDS = 60.0  # without a byte of weights that are being sent
+_DESCRIBED_SECONDS = 600.0  # the other side may first make a digest of its base model
 
 
 class Answering:
@@ -47,13 +48,18 @@ class Answering:
             if self._frozen is None:
                 self._frozen = frozen_digest(self._model, self._dtype)
             wire.send({"kind": requests.SEND, "dtype": self._dtype})
-            self._version = None
-            wire.limit(_TRANSFER_SECONDS)
+            wire.limit(_DESCRIBED_SECONDS)
+            header, _ = wire.receive()
             try:
-                take(wire, self._model, self._frozen)
+                dtypes = check(header, self._model, self._frozen)
             except OtherModel as error:
                 wire.send(_failed(error))
-                raise ConnectionAbortedError("weights of another model") from error
+                wire.limit(None)
+                return
+            wire.send({"kind": requests.GO})
+            self._version = None
+            wire.limit(_TRANSFER_SECONDS)
+            take(wire, self._model, dtypes)
             wire.limit(None)
             self._version = version
             self._changed.notify_all()

@@ -15,6 +15,7 @@ from workers.trainers.rollouts.weights import Weights
 from workers.trainers.rollouts.wire import Wire, WireClosed
 
 AWAY_SECONDS = 600.0  # without a connection: the restart of a rollout on a busy node takes a minute
+MOST_LOST = 20  # connections of one request
 _CONNECT_SECONDS = 10.0
 _Answer = TypeVar("_Answer")
 _PAUSES = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)  # between attempts; the last one is repeated
@@ -73,7 +74,7 @@ class RolloutClient:
 
     def _persisting(self, ask: Callable[[], _Answer]) -> _Answer:
         """Ask again after a lost connection, which changes no answer."""
-        since, attempt = time.monotonic(), 0
+        since, attempt, lost = time.monotonic(), 0, 0
         while True:
             try:
                 return ask()
@@ -81,8 +82,13 @@ class RolloutClient:
                 connected = self._wire is not None
                 self.close()
                 if connected:  # it was there: the time begins anew
-                    since, attempt = time.monotonic(), 0
+                    since, attempt, lost = time.monotonic(), 0, lost + 1
                 away = time.monotonic() - since
+                if lost >= MOST_LOST:
+                    message = (
+                        f"rollout {self.place} has ended {lost} connections without an answer, the last by: {error}"
+                    )
+                    raise RolloutAway(message) from error
                 if away > self._away_seconds:
                     raise RolloutAway(self._explain(error, away)) from error
             time.sleep(_PAUSES[min(attempt, len(_PAUSES) - 1)])
@@ -114,6 +120,8 @@ class RolloutClient:
         answer, _ = self._received(wire)
         if answer["kind"] == requests.SEND:
             begun = time.monotonic()
+            weights.describe(wire, str(answer["dtype"]))
+            self._received(wire)
             self.handed.bytes += weights.send(wire, str(answer["dtype"]))
             self._received(wire)
             self.handed.seconds += time.monotonic() - begun

@@ -44,10 +44,11 @@ class _OfRollouts:
     def __init__(self, model: nn.Module, rollouts: Rollouts) -> None:
         self._model = model
         self._rollouts = rollouts
+        self._digests: dict[str, str] = {}  # of the base model, which no step changes
 
     def __call__(self, prompts: Sequence[Prompt], choosing: Choosing, version: str) -> tuple[list[list[int]], Values]:
         begun = time.monotonic()
-        found, handed = self._rollouts.complete(prompts, choosing, Weights(version, self._model))
+        found, handed = self._rollouts.complete(prompts, choosing, Weights(version, self._model, self._digests))
         return found, {
             "generation_seconds": time.monotonic() - begun,
             "weights_seconds": handed.seconds,

@@ -17,7 +17,7 @@ from tests.unit.workers.trainers.inference.stand_in_engine import WORDS, word_to
 from workers.rank.run_context import RunSpec
 from workers.trainers.hf_trainer.methods.completions import seeded
 from workers.trainers.inference.engine.interface import Prompt
-from workers.trainers.rollouts import handshake
+from workers.trainers.rollouts import client, handshake, weights
 from workers.trainers.rollouts.answering import Answering
 from workers.trainers.rollouts.client import RolloutAway, RolloutFailed
 from workers.trainers.rollouts.completing import Choosing, Completing, NotCompleted
@@ -186,6 +186,42 @@ def test_base_model_that_differs_is_refused(start, spec):
     rollouts.close()
 
 
+def test_weights_of_another_size_are_refused_before_they_are_sent(start, tokenizer, spec):
+    """They are more than the buffers of a connection hold."""
+    rollouts = asking(place := start(own := a_model(1)))
+    other = a_model()
+    other.extra = torch.nn.Parameter(torch.zeros(6 << 20))
+    expected, _ = rollouts.complete(prompts := prompts_of(spec), SAMPLED, Weights("0.0", own))
+
+    with pytest.raises(RolloutFailed, match="different parameters, such as extra"):
+        rollouts.complete(prompts, SAMPLED, Weights("1.0", other))
+
+    follower = asking(place, is_leader=False)
+    found, handed = follower.complete(prompts, SAMPLED, Weights("0.0", other))
+    assert (found, handed.bytes) == (expected, 0)  # it has the weights from before
+    rollouts.close()
+    follower.close()
+
+
+def test_rollout_that_ends_each_connection_is_given_up(start, spec, monkeypatch):
+    monkeypatch.setattr(client, "MOST_LOST", 3)
+    monkeypatch.setattr(Answering, "answer", lambda *_: (_ for _ in ()).throw(OSError))
+
+    with pytest.raises(RolloutAway, match=r"rollout rollout 0 at .* has ended 3 connections"):
+        asking(start(a_model(1)), away=60).complete(prompts_of(spec), SAMPLED, Weights("0.0", a_model()))
+
+
+def test_base_model_is_read_once_for_all_steps(start, spec, monkeypatch):
+    config = LoraConfig(r=2, target_modules=["q_proj"])
+    model, digests = get_peft_model(a_model(), config), {}
+    rollouts = asking(start(get_peft_model(a_model(), config)))
+    rollouts.complete(prompts_of(spec), SAMPLED, Weights("0.0", model, digests))
+    monkeypatch.setattr(weights, "frozen_digest", lambda *_: pytest.fail("it was read again"))
+
+    assert rollouts.complete(prompts_of(spec), SAMPLED, Weights("1.0", model, digests))[1].bytes
+    rollouts.close()
+
+
 def test_prompt_that_can_not_be_completed_fails_the_training(start, spec):
     model = a_model()
     rollouts = asking(start(a_model()))
@@ -255,7 +291,7 @@ def test_stranger_that_sends_slowly_is_sent_away(start, monkeypatch):
 
     with socket.create_connection((place.address, place.port), timeout=0.2) as stranger:
         begun = time.monotonic()
-        with pytest.raises(OSError):  # noqa: B017,PT011,PT012  the connection is reset
+        with pytest.raises(OSError):  # noqa: PT011, PT012  the connection is reset
             while time.monotonic() - begun < 10:
                 stranger.sendall(b"\0")
                 with suppress(TimeoutError):
