@@ -120,17 +120,20 @@ class RolloutServer:
         return wire
 
     def _welcome(self) -> Mapping[str, Any]:
-        """Where each rank of the instance listens; null: not all of them do already."""
+        """Whether requests are answered at once, and where the ranks listen; null: not all of them do already."""
+        return {"loaded": self._loaded.is_set(), "ports": self._ports()}
+
+    def _ports(self) -> list[int] | None:
         if self._local_rank:
-            return {"ports": None}
+            return None
         try:
             others = [
                 int(port_file(self._directory, self._place, each).read_text(encoding="utf-8"))
                 for each in range(1, self._ranks)
             ]
         except (OSError, ValueError):
-            return {"ports": None}
-        return {"ports": [self.port, *others]}
+            return None
+        return [self.port, *others]
 
 
 def serve(make_server: Callable[[], RolloutServer], load: Callable[[], "Answering"]) -> None:

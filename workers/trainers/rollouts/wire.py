@@ -5,6 +5,7 @@ import socket
 import struct
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 _SIZES = struct.Struct("!IQ")  # bytes of the header, and of what follows
@@ -84,6 +85,11 @@ class Wire:
         if left <= 0:
             raise TimeoutError("the other side has taken too long")
         self._connection.settimeout(left)
+
+    def interrupt(self) -> None:
+        """From another thread: what reads or writes raises OSError."""
+        with suppress(OSError):  # it is closed already
+            self._connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         self._connection.close()

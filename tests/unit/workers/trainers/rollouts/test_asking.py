@@ -1,9 +1,10 @@
 """Completions by rollouts are those of the model itself: however many there are, and when they are started again."""
 
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from workers.trainers.hf_trainer.methods.completions import seeded
 from workers.trainers.inference.engine.interface import Prompt
 from workers.trainers.rollouts import client, handshake, weights
 from workers.trainers.rollouts.answering import Answering
-from workers.trainers.rollouts.client import RolloutAway, RolloutFailed
+from workers.trainers.rollouts.client import RolloutAway, RolloutClient, RolloutFailed
 from workers.trainers.rollouts.completing import Choosing, Completing, NotCompleted
 from workers.trainers.rollouts.places import Place, own_place, places_to_ask, port_file
 from workers.trainers.rollouts.rollouts import Rollouts, split
@@ -88,8 +89,8 @@ def stop(*servers: RolloutServer) -> None:
         server.close()
 
 
-def asking(*places: Place, secret: bytes = SECRET, is_leader: bool = True, away: float = 5.0) -> Rollouts:
-    return Rollouts(places, secret, is_leader=is_leader, away_seconds=away)
+def asking(*places: Place, secret: bytes = SECRET, rank: int = 0, away: float = 5.0, **more: Any) -> Rollouts:
+    return Rollouts(places, secret, rank=rank, away_seconds=away, **more)
 
 
 def test_greedy_completions_are_those_of_generate(tokenizer, spec):
@@ -196,7 +197,7 @@ def test_weights_of_another_size_are_refused_before_they_are_sent(start, tokeniz
     with pytest.raises(RolloutFailed, match="different parameters, such as extra"):
         rollouts.complete(prompts, SAMPLED, Weights("1.0", other))
 
-    follower = asking(place, is_leader=False)
+    follower = asking(place, rank=1)
     found, handed = follower.complete(prompts, SAMPLED, Weights("0.0", other))
     assert (found, handed.bytes) == (expected, 0)  # it has the weights from before
     rollouts.close()
@@ -239,7 +240,7 @@ def test_rank_that_does_not_lead_hands_over_what_a_new_rollout_lacks(start, spec
     """The rank that leads has its completions already, and asks no more in this step."""
     model, prompts = a_model(), prompts_of(spec)
     expected, _ = (leader := asking(start(a_model(1)))).complete(prompts, SAMPLED, Weights("3.0", model))
-    follower = asking(start(a_model(2)), is_leader=False)
+    follower = asking(start(a_model(2)), rank=1)
 
     found, handed = follower.complete(prompts, SAMPLED, Weights("3.0", model))
 
@@ -247,6 +248,94 @@ def test_rank_that_does_not_lead_hands_over_what_a_new_rollout_lacks(start, spec
     assert handed.bytes
     leader.close()
     follower.close()
+
+
+class Sections:
+    """Stands in for those of a run, and notes them."""
+
+    def __init__(self) -> None:
+        self.begun: list[tuple[str, float]] = []
+        self.open = 0
+
+    @contextmanager
+    def __call__(self, name: str, seconds: float) -> Iterator[None]:
+        self.begun.append((name, seconds))
+        self.open += 1
+        yield
+        self.open -= 1
+
+
+def test_waiting_for_a_rollout_is_announced(start, spec):
+    """It is no hang of the rank that waits; an answer ends it."""
+    sections, model, prompts = Sections(), a_model(), prompts_of(spec)
+    place = Place("rollout", 0, "127.0.0.1", free_port())
+    starting = threading.Timer(0.5, start, [a_model(1)], {"port": place.port})
+    starting.start()
+    rollouts = asking(place, section=sections)
+
+    expected, _ = rollouts.complete(prompts, SAMPLED, Weights("0.0", model))
+
+    starting.join()
+    assert [name for name, _ in sections.begun] == [f"waiting for rollout {place}"]
+    assert sections.begun[0][1] > client.LOAD_SECONDS
+    assert sections.open == 0
+    assert rollouts.complete(prompts, SAMPLED, Weights("0.0", model))[0] == expected
+    assert len(sections.begun) == 1
+    rollouts.close()
+
+
+def test_rollout_that_loads_its_model_is_waited_for(tokenizer, spec, tmp_path):
+    sections, model = Sections(), a_model(1)
+    place = Place("rollout", 0, "127.0.0.1", free_port())
+    server = RolloutServer(place, 0, 1, SECRET, tmp_path)
+    server.start()
+    answering = Answering(model, Completing(model, tokenizer, spec))
+    loading = threading.Timer(0.5, server.ready, [answering])
+    loading.start()
+    rollouts = asking(place, section=sections)
+
+    assert rollouts.complete(prompts_of(spec), SAMPLED, Weights("0.0", a_model()))[0]
+
+    loading.join()
+    assert (len(sections.begun), sections.open) == (1, 0)
+    rollouts.close()
+    stop(server)
+
+
+def test_failure_of_one_rollout_does_not_wait_for_the_others(start, tokenizer, spec, tmp_path):
+    """The other one does not answer, because it loads its model."""
+    place = Place("rollout", 1, "127.0.0.1", free_port())
+    slow = RolloutServer(place, 0, 1, SECRET, tmp_path)
+    slow.start()
+    other = a_model()
+    other.extra = torch.nn.Parameter(torch.zeros(1))
+    rollouts = asking(start(own := a_model(1)), place, away=60)
+
+    with pytest.raises(RolloutFailed, match="such as extra"):
+        rollouts.complete(prompts_of(spec), SAMPLED, Weights("0.0", other))
+
+    rollouts.close()
+    slow.ready(Answering(own, Completing(own, tokenizer, spec)))
+    stop(slow)
+
+
+def test_ranks_with_few_prompts_ask_different_rollouts(start, spec, monkeypatch):
+    model, places = a_model(), [start(a_model(1), index=index) for index in range(2)]
+    asked: list[int] = []
+    complete = RolloutClient.complete
+
+    def noted(self: RolloutClient, prompts: Sequence[Prompt], *given: Any) -> list[list[int]]:
+        asked.extend(self.place.index for _ in prompts)
+        return complete(self, prompts, *given)
+
+    monkeypatch.setattr(RolloutClient, "complete", noted)
+
+    for rank in range(2):
+        rollouts = asking(*places, rank=rank)
+        rollouts.complete(prompts_of(spec, 1), SAMPLED, Weights("0.0", model))
+        rollouts.close()
+
+    assert asked == [0, 1]
 
 
 def test_rollout_that_stays_away_is_named(spec):
