@@ -3,6 +3,7 @@
 import threading
 import traceback
 
+import torch
 from torch import nn
 
 from workers.trainers import failures
@@ -71,14 +72,30 @@ class Answering:
                 wire.send({"kind": requests.NEEDS})
                 return
             try:
-                found = self._completing(prompts, choosing)
+                found = self._completed(prompts, choosing)
             except Exception as error:  # noqa: BLE001  the training fails by it, whatever it is
                 traceback.print_exc()
                 wire.send(_failed(error))
                 return
         requests.send_completions(wire, found)
 
+    def _completed(self, prompts: list[Prompt], choosing: Choosing) -> list[tuple[int, ...]]:
+        """In halves, where memory does not suffice for all at once."""
+        try:
+            return self._completing(prompts, choosing)
+        except Exception as error:
+            if not failures.is_out_of_memory(error) or len(prompts) < 2:
+                raise
+            print(f"{type(error).__name__}: {len(prompts)} prompts are completed in halves", flush=True)  # noqa: T201
+        # Outside of the handler, which keeps what the failed call has held.
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        half = len(prompts) // 2
+        return [*self._completing(prompts[:half], choosing), *self._completing(prompts[half:], choosing)]
+
 
 def _failed(error: Exception) -> dict[str, str]:
     message = str(error) if isinstance(error, failures.TrainingFailure) else f"{type(error).__name__}: {error}"
-    return {"kind": requests.FAILED, "error_type": failures.error_type(error), "message": message[:4000]}
+    # The memory of a rollout is not the training's, which would try again with smaller batches.
+    kind = failures.TrainingFailure.error_type if failures.is_out_of_memory(error) else failures.error_type(error)
+    return {"kind": requests.FAILED, "error_type": kind, "message": message[:4000]}

@@ -236,6 +236,30 @@ def test_prompt_that_can_not_be_completed_fails_the_training(start, spec):
     rollouts.close()
 
 
+@pytest.mark.parametrize("fits", [5, 4])
+def test_rollout_without_enough_memory_completes_in_halves(start, tokenizer, spec, monkeypatch, fits):
+    """Its memory is not the training's: that one's batches stay as they are."""
+    complete = Completing.__call__
+    model, prompts = a_model(), prompts_of(spec)
+    expected = [list(each) for each in Completing(model, tokenizer, spec)(prompts, SAMPLED)]
+
+    def limited(self: Completing, prompts: Sequence[Prompt], choosing: Choosing) -> list[tuple[int, ...]]:
+        if len(prompts) > fits:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return complete(self, prompts, choosing)
+
+    monkeypatch.setattr(Completing, "__call__", limited)
+    rollouts = asking(start(a_model(1)))
+
+    if fits == 5:
+        assert rollouts.complete(prompts, SAMPLED, Weights("0.0", model))[0] == expected
+    else:
+        with pytest.raises(RolloutFailed, match=r"rollout rollout 0 at .*CUDA out of memory") as failed:
+            rollouts.complete(prompts, SAMPLED, Weights("0.0", model))
+        assert failed.value.error_type == "TRAINER_ERROR"
+    rollouts.close()
+
+
 def test_rank_that_does_not_lead_hands_over_what_a_new_rollout_lacks(start, spec):
     """The rank that leads has its completions already, and asks no more in this step."""
     model, prompts = a_model(), prompts_of(spec)
