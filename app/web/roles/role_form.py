@@ -11,7 +11,7 @@ from app.web.job_form import FormField, field_at
 
 NEW_ROLE: Mapping[str, Any] = {"role": "worker", "resource_config": {"gpu_count": 1}}
 _FIELDS = (
-    *("role", "count", "resource_config.gpu_count", "resource_config.gpu_type"),
+    *("role", "program", "count", "resource_config.gpu_count", "resource_config.gpu_type"),
     *("training_config.custom_script_path", "depends_on", "restart", "sidecar"),
 )
 
