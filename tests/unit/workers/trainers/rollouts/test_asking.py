@@ -106,7 +106,8 @@ def test_adapter_is_all_that_is_sent(start, tokenizer, spec):
 
 def test_base_model_is_read_once_for_all_steps(start, spec, monkeypatch):
     config = LoraConfig(r=2, target_modules=["q_proj"])
-    model, digests = get_peft_model(a_model(), config), {}
+    model = get_peft_model(a_model(), config)
+    digests: dict[str, str] = {}
     rollouts = asking(start(get_peft_model(a_model(), config)))
     rollouts.complete(prompts_of(spec), SAMPLED, Weights("0.0", model, digests))
     monkeypatch.setattr(weights, "frozen_digest", lambda *_: pytest.fail("it was read again"))
