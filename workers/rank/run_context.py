@@ -117,9 +117,9 @@ class RunContext:
         self._session.note(reason, message, dict(data or {}))
 
     @contextlib.contextmanager
-    def section(self, name: str) -> Iterator[None]:
+    def section(self, name: str, max_seconds: float | None = None) -> Iterator[None]:
         """Announce work that makes no steps and may take long, so that it is not taken for a hang."""
-        self._session.section(name)
+        self._session.section(name, max_seconds=max_seconds)
         try:
             yield
         finally:

@@ -5,13 +5,15 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
+from app.domain.spec.hyperparameters.parsing import CUSTOM
+from app.domain.spec.roles import ROLLOUT, TRAIN
 from app.domain.spec.rules.roles import MOST_ROLES
 from app.schemas.spec.tasks import RoleSchema
 from app.web.job_form import FormField, field_at
 
-NEW_ROLE: Mapping[str, Any] = {"role": "worker", "resource_config": {"gpu_count": 1}}
+_DEVICES: Mapping[str, Any] = {"resource_config": {"gpu_count": 1}}
 _FIELDS = (
-    *("role", "count", "resource_config.gpu_count", "resource_config.gpu_type"),
+    *("role", "program", "count", "resource_config.gpu_count", "resource_config.gpu_type"),
     *("training_config.custom_script_path", "depends_on", "restart", "sidecar"),
 )
 
@@ -20,6 +22,14 @@ _FIELDS = (
 class Row:
     number: int
     fields: Sequence[FormField]
+
+
+def new_role(framework: str, count: int) -> dict[str, Any]:
+    """What the button adds to ``count`` roles; those of a built-in trainer are its training and then its rollouts."""
+    if framework == CUSTOM:
+        return {"role": "worker", **_DEVICES}
+    of_training = {"role": "rollout", "program": ROLLOUT} if count else {"role": "trainer", "program": TRAIN}
+    return {**of_training, **_DEVICES}
 
 
 def rows(count: int) -> list[Row]:

@@ -143,4 +143,4 @@ def _patience() -> ValidationLimits:
 def _roles(count: int, training_type: str, framework: str) -> dict[str, Any]:
     """``made_for`` lets the script see whether the rows are those of the document."""
     made_for = {"training_type": training_type, "framework": framework, "rows": range(count)}
-    return {"roles": role_form.rows(count), "new_role": role_form.NEW_ROLE, "made_for": made_for}
+    return {"roles": role_form.rows(count), "new_role": role_form.new_role(framework, count), "made_for": made_for}

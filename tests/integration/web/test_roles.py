@@ -1,5 +1,6 @@
 """Pages of a job with roles: its instances, the lines of a role, and the form, which loses nothing of it."""
 
+from html import unescape
 from typing import Any
 
 import pytest
@@ -122,6 +123,17 @@ def test_rows_are_made_for_as_many_roles_as_the_document_has(web: Browser):
     assert 'data-path="tasks.16.role"' not in many.html  # a document may have 16
     assert 'data-path="tasks.1.resource_config.gpu_count"' in two.html
     assert all(field.meaning for field in role_form.rows(1)[0].fields)
+
+
+def test_roles_that_are_added_to_a_training_are_its_programs(web: Browser):
+    """A role without a program would be refused."""
+    query = "/ui/submit/roles?framework=HF_TRAINER&training_type=RLHF"
+    first, second = web.get(query), web.get(f"{query}&row=0")
+
+    assert '"program": "train"' in unescape(first.html)
+    assert '"program": "rollout"' in unescape(second.html)
+    assert 'data-path="tasks.0.program"' in second.html
+    assert '"role": "worker"' in unescape(web.get("/ui/submit/roles?framework=CUSTOM&row=0").html)
 
 
 def test_the_check_says_where_each_instance_would_start(web: Browser, job_id: str):

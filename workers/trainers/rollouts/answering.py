@@ -3,17 +3,19 @@
 import threading
 import traceback
 
+import torch
 from torch import nn
 
 from workers.trainers import failures
 from workers.trainers.inference.engine.interface import Prompt
 from workers.trainers.rollouts import requests
 from workers.trainers.rollouts.completing import Choosing, Completing
-from workers.trainers.rollouts.weights import OtherModel, dtype_of_weights, frozen_digest, take
+from workers.trainers.rollouts.weights import OtherModel, check, dtype_of_weights, frozen_digest, take
 from workers.trainers.rollouts.wire import Wire
 
 PATIENCE_SECONDS = 10.0  # for the rank that sends weights to all; then any other rank may
 _TRANSFER_SECONDS = 60.0  # without a byte of weights that are being sent
+_DESCRIBED_SECONDS = 600.0  # the other side may first make a digest of its base model
 
 
 class Answering:
@@ -47,13 +49,18 @@ class Answering:
             if self._frozen is None:
                 self._frozen = frozen_digest(self._model, self._dtype)
             wire.send({"kind": requests.SEND, "dtype": self._dtype})
-            self._version = None
-            wire.limit(_TRANSFER_SECONDS)
+            wire.limit(_DESCRIBED_SECONDS)
+            header, _ = wire.receive()
             try:
-                take(wire, self._model, self._frozen)
+                dtypes = check(header, self._model, self._frozen)
             except OtherModel as error:
                 wire.send(_failed(error))
-                raise ConnectionAbortedError("weights of another model") from error
+                wire.limit(None)
+                return
+            wire.send({"kind": requests.GO})
+            self._version = None
+            wire.limit(_TRANSFER_SECONDS)
+            take(wire, self._model, dtypes)
             wire.limit(None)
             self._version = version
             self._changed.notify_all()
@@ -65,14 +72,30 @@ class Answering:
                 wire.send({"kind": requests.NEEDS})
                 return
             try:
-                found = self._completing(prompts, choosing)
+                found = self._completed(prompts, choosing)
             except Exception as error:  # noqa: BLE001  the training fails by it, whatever it is
                 traceback.print_exc()
                 wire.send(_failed(error))
                 return
         requests.send_completions(wire, found)
 
+    def _completed(self, prompts: list[Prompt], choosing: Choosing) -> list[tuple[int, ...]]:
+        """In halves, where memory does not suffice for all at once."""
+        try:
+            return self._completing(prompts, choosing)
+        except Exception as error:
+            if not failures.is_out_of_memory(error) or len(prompts) < 2:
+                raise
+            print(f"{type(error).__name__}: {len(prompts)} prompts are completed in halves", flush=True)  # noqa: T201
+        # Outside of the handler, which keeps what the failed call has held.
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        half = len(prompts) // 2
+        return [*self._completing(prompts[:half], choosing), *self._completing(prompts[half:], choosing)]
+
 
 def _failed(error: Exception) -> dict[str, str]:
     message = str(error) if isinstance(error, failures.TrainingFailure) else f"{type(error).__name__}: {error}"
-    return {"kind": requests.FAILED, "error_type": failures.error_type(error), "message": message[:4000]}
+    # The memory of a rollout is not the training's, which would try again with smaller batches.
+    kind = failures.TrainingFailure.error_type if failures.is_out_of_memory(error) else failures.error_type(error)
+    return {"kind": requests.FAILED, "error_type": kind, "message": message[:4000]}

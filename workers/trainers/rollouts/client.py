@@ -1,8 +1,10 @@
 """Asks one rollout: connects as often as it is restarted, and sends the weights that it lacks."""
 
 import socket
+import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -11,10 +13,13 @@ from workers.trainers.inference.engine.interface import Prompt
 from workers.trainers.rollouts import handshake, requests
 from workers.trainers.rollouts.completing import Choosing
 from workers.trainers.rollouts.places import Place
+from workers.trainers.rollouts.waiting import Waiting
 from workers.trainers.rollouts.weights import Weights
 from workers.trainers.rollouts.wire import Wire, WireClosed
 
 AWAY_SECONDS = 600.0  # without a connection: the restart of a rollout on a busy node takes a minute
+LOAD_SECONDS = 1800.0  # for its model, as the watchdog gives a training for its own
+MOST_LOST = 20  # connections of one request
 _CONNECT_SECONDS = 10.0
 _Answer = TypeVar("_Answer")
 _PAUSES = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)  # between attempts; the last one is repeated
@@ -46,7 +51,14 @@ class RolloutClient:
     """One rank of one instance. ``is_leader``: it sends new weights unasked, others only what a rollout lacks."""
 
     def __init__(
-        self, place: Place, local_rank: int, secret: bytes, *, is_leader: bool, away_seconds: float = AWAY_SECONDS
+        self,
+        place: Place,
+        local_rank: int,
+        secret: bytes,
+        *,
+        is_leader: bool,
+        away_seconds: float = AWAY_SECONDS,
+        waiting: Waiting | None = None,
     ) -> None:
         self.place = place
         self.handed = Handed()
@@ -54,6 +66,10 @@ class RolloutClient:
         self._secret = secret
         self._is_leader = is_leader
         self._away_seconds = away_seconds
+        self._waiting = waiting or Waiting()
+        self._waits = ExitStack()  # the section of this client, if it waits
+        self._is_waiting = False
+        self._abandoned = threading.Event()
         self._wire: Wire | None = None
         self._sent: str | None = None  # the version that was sent over this connection
 
@@ -71,9 +87,20 @@ class RolloutClient:
         self._wire = None
         self._sent = None
 
+    def abandon(self) -> None:
+        """End what another thread asks, which raises RolloutAway."""
+        self._abandoned.set()
+        wire = self._wire
+        if wire is not None:
+            wire.interrupt()
+
     def _persisting(self, ask: Callable[[], _Answer]) -> _Answer:
+        with self._waits:
+            return self._again_and_again(ask)
+
+    def _again_and_again(self, ask: Callable[[], _Answer]) -> _Answer:
         """Ask again after a lost connection, which changes no answer."""
-        since, attempt = time.monotonic(), 0
+        since, attempt, lost = time.monotonic(), 0, 0
         while True:
             try:
                 return ask()
@@ -81,12 +108,27 @@ class RolloutClient:
                 connected = self._wire is not None
                 self.close()
                 if connected:  # it was there: the time begins anew
-                    since, attempt = time.monotonic(), 0
+                    since, attempt, lost = time.monotonic(), 0, lost + 1
                 away = time.monotonic() - since
-                if away > self._away_seconds:
+                if lost >= MOST_LOST:
+                    raise RolloutAway(
+                        f"rollout {self.place} has ended {lost} connections, the last: {error}"
+                    ) from error
+                if away > self._away_seconds or self._abandoned.is_set():
                     raise RolloutAway(self._explain(error, away)) from error
-            time.sleep(_PAUSES[min(attempt, len(_PAUSES) - 1)])
+                self._wait_begins(anew=connected)
+            self._abandoned.wait(_PAUSES[min(attempt, len(_PAUSES) - 1)])
             attempt += 1
+
+    def _wait_begins(self, *, anew: bool = False) -> None:
+        """Until all that was asked is answered."""
+        if anew:
+            self._waits.close()
+        if not self._is_waiting:
+            self._is_waiting = True
+            self._waits.callback(setattr, self, "_is_waiting", False)
+            seconds = self._away_seconds + LOAD_SECONDS
+            self._waits.enter_context(self._waiting.announced(f"waiting for rollout {self.place}", seconds))
 
     def _explain(self, error: OSError, seconds: float) -> str:
         return (
@@ -114,6 +156,8 @@ class RolloutClient:
         answer, _ = self._received(wire)
         if answer["kind"] == requests.SEND:
             begun = time.monotonic()
+            weights.describe(wire, str(answer["dtype"]))
+            self._received(wire)
             self.handed.bytes += weights.send(wire, str(answer["dtype"]))
             self._received(wire)
             self.handed.seconds += time.monotonic() - begun
@@ -131,8 +175,11 @@ class RolloutClient:
     def _connected(self) -> Wire:
         if self._wire is None:
             port = self.place.port if self._local_rank == 0 else self._ports_of_all()[self._local_rank]
-            wire, _ = self._connect(port)
-            self._wire = wire
+            self._wire, welcome = self._connect(port)
+            if self._abandoned.is_set():
+                raise WireClosed("another rollout has failed")
+            if not welcome.get("loaded"):
+                self._wait_begins()
         return self._wire
 
     def _ports_of_all(self) -> list[int]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from workers.trainers.rollouts.wire import Wire, WireClosed
 
-SECONDS = 10.0  # for each message of a handshake
+SECONDS = 10.0  # for a whole handshake, however slowly the other side sends
 _BYTES = 32
 _MOST = 4096
 _TRAINER, _ROLLOUT = b"trainer", b"rollout"  # what one side proves is no proof of the other
@@ -18,7 +18,7 @@ class NotTrusted(WireClosed):
 
 def as_trainer(wire: Wire, secret: bytes) -> dict[str, Any]:
     """The side that connects; what the rollout says of itself. Raises OSError."""
-    wire.limit(SECONDS)
+    wire.limit_all(SECONDS)
     own = secrets.token_bytes(_BYTES)
     wire.send({"nonce": own.hex()})
     answer, _ = wire.receive(_MOST)
@@ -33,7 +33,7 @@ def as_trainer(wire: Wire, secret: bytes) -> dict[str, Any]:
 
 def as_rollout(wire: Wire, secret: bytes) -> None:
     """The side that listens; it says of itself what comes next. Raises OSError."""
-    wire.limit(SECONDS)
+    wire.limit_all(SECONDS)
     asked, _ = wire.receive(_MOST)
     own = secrets.token_bytes(_BYTES)
     nonces = _from_hex(asked, "nonce") + own

@@ -17,11 +17,14 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    """Listen at once, then load the model; SIGTERM ends it well, because no step is lost with it."""
+    """Listen at once, then load the model; SIGTERM ends it at once, because no step is lost with it.
+
+    The exit code is that of a signal: one that is not the platform's is a failure, after which it is started again.
+    """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--spec", required=True)
     spec = own_spec(RunSpec.read(parser.parse_args().spec), os.environ)
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))
     serve(lambda: _server(spec, os.environ), lambda: _load(spec))
 
 

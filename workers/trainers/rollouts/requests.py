@@ -10,7 +10,8 @@ from workers.trainers.rollouts.completing import Choosing
 from workers.trainers.rollouts.wire import Wire, WireClosed
 
 WEIGHTS, COMPLETE = "weights", "complete"  # of a request
-SEND, HAS, TAKEN, NEEDS, COMPLETIONS, FAILED = "send", "has", "taken", "needs", "completions", "failed"  # of an answer
+# Of an answer. Weights are sent in two parts: what they are (after SEND), and their bytes, only after GO.
+SEND, GO, HAS, TAKEN, NEEDS, COMPLETIONS, FAILED = "send", "go", "has", "taken", "needs", "completions", "failed"
 _TOKEN = np.dtype("<i4")
 
 

@@ -1,7 +1,7 @@
 """All rollouts of a job, as one rank of the training asks them: each gets a part of its prompts."""
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import partial
 from itertools import pairwise
 
@@ -9,17 +9,27 @@ from workers.trainers.inference.engine.interface import Prompt
 from workers.trainers.rollouts.client import AWAY_SECONDS, Handed, RolloutClient
 from workers.trainers.rollouts.completing import Choosing
 from workers.trainers.rollouts.places import Place
+from workers.trainers.rollouts.waiting import Section, Waiting, unannounced
 from workers.trainers.rollouts.weights import Weights
 
 
 class Rollouts:
-    """``is_leader``: this rank hands new weights to every rollout, before it asks them."""
+    """``rank``: of the training; the first one hands new weights to every rollout, before it asks them."""
 
     def __init__(
-        self, places: Sequence[Place], secret: bytes, *, is_leader: bool, away_seconds: float = AWAY_SECONDS
+        self,
+        places: Sequence[Place],
+        secret: bytes,
+        *,
+        rank: int = 0,
+        away_seconds: float = AWAY_SECONDS,
+        section: Section = unannounced,
     ) -> None:
         self._places = places
-        self._make = partial(RolloutClient, secret=secret, is_leader=is_leader, away_seconds=away_seconds)
+        self._rank = rank
+        self._make = partial(
+            RolloutClient, secret=secret, is_leader=rank == 0, away_seconds=away_seconds, waiting=Waiting(section)
+        )
         self._clients: list[RolloutClient] = []  # known after the first call
 
     def complete(
@@ -29,6 +39,9 @@ class Rollouts:
         the bytes of all. Raises RolloutAway and RolloutFailed.
         """
         clients = self._found()
+        # Ranks have equally many prompts: where they are fewer than rollouts, each rank asks other ones first.
+        first = self._rank * len(prompts) % len(clients)
+        clients = [*clients[first:], *clients[:first]]
         for each in clients:
             each.handed = Handed()
         parts = split(prompts, len(clients))
@@ -36,7 +49,14 @@ class Rollouts:
             asked = [
                 pool.submit(each.complete, part, choosing, weights) for each, part in zip(clients, parts, strict=True)
             ]
-            found = [completion for each in asked for completion in each.result()]
+            try:
+                for done in as_completed(asked):
+                    done.result()
+            except BaseException:  # the training ends by it, without the answers of the others
+                for each in clients:
+                    each.abandon()
+                raise
+            found = [completion for request in asked for completion in request.result()]
         seconds = max(each.handed.seconds for each in clients)
         return found, Handed(seconds, sum(each.handed.bytes for each in clients))
 

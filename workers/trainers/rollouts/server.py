@@ -79,12 +79,21 @@ class RolloutServer:
             if not self._strangers.acquire(blocking=False):
                 connection.close()
                 continue
-            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+            try:
+                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+            except RuntimeError as error:  # no more threads
+                self._strangers.release()
+                connection.close()
+                _LOG.warning("a connection was not accepted: %s", error)
 
     def _serve(self, connection: socket.socket) -> None:
-        wire = Wire(connection)
+        with connection:
+            wire = self._proven(connection)
+            if wire is not None:
+                self._answer_all(wire)
+
+    def _answer_all(self, wire: Wire) -> None:
         try:
-            self._prove(wire)
             self._loaded.wait()
             if self._answering is None:
                 raise RuntimeError("a rollout is ready without a model")
@@ -95,29 +104,36 @@ class RolloutServer:
         except Exception:  # noqa: BLE001  the outermost loop of this thread; without its model the rank is of no use
             traceback.print_exc()
             os._exit(1)
-        finally:
-            wire.close()
 
-    def _prove(self, wire: Wire) -> None:
+    def _proven(self, connection: socket.socket) -> Wire | None:
+        """None: the other side has not proven itself; whatever it sends, only its connection ends by it."""
         try:
+            wire = Wire(connection)
             handshake.as_rollout(wire, self._secret)
+            wire.send(self._welcome())
+            wire.limit(None)
+        except Exception as error:  # noqa: BLE001  a stranger must not end a rollout
+            _LOG.info("a connection to this rollout was refused: %s", error)
+            return None
         finally:
             self._strangers.release()
-        wire.send(self._welcome())
-        wire.limit(None)
+        return wire
 
     def _welcome(self) -> Mapping[str, Any]:
-        """Where each rank of the instance listens; null: not all of them do already."""
+        """Whether requests are answered at once, and where the ranks listen; null: not all of them do already."""
+        return {"loaded": self._loaded.is_set(), "ports": self._ports()}
+
+    def _ports(self) -> list[int] | None:
         if self._local_rank:
-            return {"ports": None}
+            return None
         try:
             others = [
                 int(port_file(self._directory, self._place, each).read_text(encoding="utf-8"))
                 for each in range(1, self._ranks)
             ]
         except (OSError, ValueError):
-            return {"ports": None}
-        return {"ports": [self.port, *others]}
+            return None
+        return [self.port, *others]
 
 
 def serve(make_server: Callable[[], RolloutServer], load: Callable[[], "Answering"]) -> None:

@@ -2,14 +2,14 @@
 
 import hashlib
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
 from workers.trainers.failures import TrainingFailure
-from workers.trainers.rollouts.wire import Wire
+from workers.trainers.rollouts.wire import Wire, WireClosed
 
 _DTYPES = {str(each).removeprefix("torch."): each for each in (torch.float32, torch.bfloat16, torch.float16)}
 
@@ -27,23 +27,27 @@ class Weights:
     a digest proves.
     """
 
-    def __init__(self, version: str, model: nn.Module) -> None:
+    def __init__(self, version: str, model: nn.Module, digests: dict[str, str] | None = None) -> None:
+        """``digests``: of what is not trained, by dtype; they are kept there for the next weights of this model."""
         self.version = version
         self._model = model
         self._lock = threading.Lock()
         self._copies: dict[str, list[torch.Tensor]] = {}
-        self._digests: dict[str, str] = {}
+        self._digests: dict[str, str] = {} if digests is None else digests
 
-    def send(self, wire: Wire, dtype: str) -> int:
-        """Send them in ``dtype``, "" as they are; the number of bytes. Raises OSError."""
-        tensors = self._copied(dtype)
-        names = trained(self._model)
+    def describe(self, wire: Wire, dtype: str) -> None:
+        """Say what `send` would send in ``dtype``, "" as they are. Raises OSError."""
+        names, tensors = trained(self._model), self._copied(dtype)
         described = [
             {"name": name, "dtype": _name_of(each.dtype), "shape": list(each.shape)}
             for name, each in zip(names, tensors, strict=True)
         ]
-        buffers = [as_bytes(each) for each in tensors]
-        wire.send({"tensors": described, "frozen": self._frozen(dtype)}, buffers)
+        wire.send({"tensors": described, "frozen": self._frozen(dtype)})
+
+    def send(self, wire: Wire, dtype: str) -> int:
+        """The number of bytes. Raises OSError."""
+        buffers = [as_bytes(each) for each in self._copied(dtype)]
+        wire.send({}, buffers)
         return sum(map(len, buffers))
 
     def _copied(self, dtype: str) -> list[torch.Tensor]:
@@ -87,30 +91,38 @@ def as_bytes(tensor: torch.Tensor) -> memoryview:
     return memoryview(found)
 
 
-def take(wire: Wire, model: nn.Module, frozen: str) -> None:
-    """Read weights that are sent by `Weights.send` into the model, whose own digest is ``frozen``.
+def check(header: Mapping[str, Any], model: nn.Module, frozen: str) -> list[str]:
+    """The dtypes of weights as `Weights.describe` sends them to the model, whose own digest is ``frozen``.
 
-    Raises OtherModel before anything is changed, and OSError when a part of them may be.
+    Raises OtherModel.
     """
-    header, size = wire.receive()
-    own = trained(model)
-    _check(header, own, size)
+    dtypes = _checked(header, trained(model))
     if header["frozen"] != frozen:
         raise OtherModel(
             "the weights that are not trained differ between the training and this rollout: they have loaded different "
             "files; give base_model the same files on all nodes"
         )
-    for described, parameter in zip(header["tensors"], own.values(), strict=True):
+    return dtypes
+
+
+def take(wire: Wire, model: nn.Module, dtypes: Sequence[str]) -> None:
+    """Read what `Weights.send` sends into the model. Raises OSError when a part of it may be changed."""
+    own = trained(model)
+    _, size = wire.receive()
+    expected = sum(each.numel() * _DTYPES[dtype].itemsize for each, dtype in zip(own.values(), dtypes, strict=True))
+    if size != expected:
+        raise WireClosed(f"{size} bytes of weights; these parameters have {expected}")
+    for dtype, parameter in zip(dtypes, own.values(), strict=True):
         data = parameter.detach()
-        if data.device.type == "cpu" and data.is_contiguous() and described["dtype"] == _name_of(data.dtype):
+        if data.device.type == "cpu" and data.is_contiguous() and dtype == _name_of(data.dtype):
             wire.read_into(as_bytes(data))
             continue
-        held = torch.empty(data.shape, dtype=_DTYPES[described["dtype"]])
+        held = torch.empty(data.shape, dtype=_DTYPES[dtype])
         wire.read_into(as_bytes(held))
         data.copy_(held)
 
 
-def _check(header: Mapping[str, Any], own: Mapping[str, nn.Parameter], size: int) -> None:
+def _checked(header: Mapping[str, Any], own: Mapping[str, nn.Parameter]) -> list[str]:
     sent = {each["name"]: tuple(each["shape"]) for each in header["tensors"]}
     known = {name: tuple(each.shape) for name, each in own.items()}
     if list(sent.items()) != list(known.items()):
@@ -120,9 +132,7 @@ def _check(header: Mapping[str, Any], own: Mapping[str, nn.Parameter], size: int
     dtypes = [each["dtype"] for each in header["tensors"]]
     if not set(dtypes) <= _DTYPES.keys():
         raise OtherModel(f"weights of an unknown dtype: {', '.join(sorted({*dtypes} - _DTYPES.keys()))}")
-    expected = sum(each.numel() * _DTYPES[dtype].itemsize for each, dtype in zip(own.values(), dtypes, strict=True))
-    if size != expected:
-        raise OtherModel(f"{size} bytes of weights; these parameters have {expected}")
+    return dtypes
 
 
 def _name_of(dtype: torch.dtype) -> str:

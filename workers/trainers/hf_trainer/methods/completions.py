@@ -12,10 +12,13 @@ from transformers import PreTrainedTokenizerBase
 from app.domain.spec.hyperparameters import rlhf
 from workers.rank.run_context import RunSpec
 from workers.rank.spec_sections import data_config
+from workers.trainers.distributed import wait_for_all
 from workers.trainers.inference.engine.interface import Prompt
+from workers.trainers.rollouts.client import AWAY_SECONDS, LOAD_SECONDS
 from workers.trainers.rollouts.completing import SHARE_BESIDE_A_TRAINING, Choosing, Completing
 from workers.trainers.rollouts.places import places_to_ask, secret
 from workers.trainers.rollouts.rollouts import Rollouts
+from workers.trainers.rollouts.waiting import Section
 from workers.trainers.rollouts.weights import Weights
 
 Values = dict[str, float]  # metrics of a step
@@ -26,6 +29,10 @@ class Completions(Protocol):
 
     def __call__(self, prompts: Sequence[Prompt], choosing: Choosing, version: str) -> tuple[list[list[int]], Values]:
         """The tokens of each completion, in the order of the prompts, and what is measured."""
+        ...
+
+    def close(self) -> None:
+        """The training is over."""
         ...
 
 
@@ -39,20 +46,36 @@ class _OfThisProcess:
         found = [list(each) for each in self._completing(prompts, choosing)]
         return found, {"generation_seconds": time.monotonic() - begun}
 
+    def close(self) -> None:
+        """There is nothing to close."""
+
 
 class _OfRollouts:
-    def __init__(self, model: nn.Module, rollouts: Rollouts) -> None:
+    """``section``: announced while ranks wait for the completions of others, whose rollout may be away; None: it is
+    the only rank.
+    """
+
+    def __init__(self, model: nn.Module, rollouts: Rollouts, section: Section | None) -> None:
         self._model = model
         self._rollouts = rollouts
+        self._section = section
+        self._digests: dict[str, str] = {}  # of the base model, which no step changes
 
     def __call__(self, prompts: Sequence[Prompt], choosing: Choosing, version: str) -> tuple[list[list[int]], Values]:
         begun = time.monotonic()
-        found, handed = self._rollouts.complete(prompts, choosing, Weights(version, self._model))
+        found, handed = self._rollouts.complete(prompts, choosing, Weights(version, self._model, self._digests))
+        seconds = time.monotonic() - begun
+        if self._section is not None:
+            with self._section("waiting for completions of other ranks", AWAY_SECONDS + LOAD_SECONDS):
+                wait_for_all()
         return found, {
-            "generation_seconds": time.monotonic() - begun,
+            "generation_seconds": seconds,
             "weights_seconds": handed.seconds,
             "weights_bytes": float(handed.bytes),
         }
+
+    def close(self) -> None:
+        self._rollouts.close()
 
 
 def completions_of(
@@ -60,14 +83,16 @@ def completions_of(
     model: nn.Module,
     tokenizer: PreTrainedTokenizerBase,
     *,
-    is_leader: bool,
+    rank: int,
+    section: Section,
     environment: Mapping[str, str] = os.environ,
 ) -> Completions | None:
     """None: the trainer's own way is asked for."""
     if spec.hyperparameters.get(rlhf.GENERATION_BACKEND) != rlhf.ENGINE:
         return None
     if places := places_to_ask(environment):
-        return _OfRollouts(model, Rollouts(places, secret(environment), is_leader=is_leader))
+        rollouts = Rollouts(places, secret(environment), rank=rank, section=section)
+        return _OfRollouts(model, rollouts, section if spec.world_size > 1 else None)
     return _OfThisProcess(model, tokenizer, spec)
 
 

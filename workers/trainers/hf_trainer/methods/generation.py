@@ -16,6 +16,7 @@ from workers.trainers.hf_trainer.checkpoints.async_save import HostCheckpointSav
 from workers.trainers.hf_trainer.loop.parallelism import parallelism_of
 from workers.trainers.hf_trainer.loop.trl_trainer import TrlTrainer
 from workers.trainers.hf_trainer.methods.completions import Completions, choosing_of, completions_of, seeded
+from workers.trainers.rollouts.waiting import Section
 
 Examples = list[dict[str, Any]]
 
@@ -36,6 +37,7 @@ class GenerationTrainer(TrlTrainer):
         *,
         reference: PreTrainedModel | None,
         beta: float,
+        section: Section,
         **given: Any,
     ) -> None:
         self._prompt_ids: list[list[int]] = []
@@ -51,7 +53,12 @@ class GenerationTrainer(TrlTrainer):
             trl: Any = self
             trl.ref_model = division.prepared(self, reference)
         tokenizer: Any = self.processing_class
-        self._completions = completions_of(spec, self.module, tokenizer, is_leader=self.args.process_index == 0)
+        self._completions = completions_of(spec, self.module, tokenizer, rank=self.args.process_index, section=section)
+
+    def close(self) -> None:
+        """No completion is made any more."""
+        if self._completions is not None:
+            self._completions.close()
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         model: Any = self.model

@@ -64,6 +64,7 @@ class RlhfTrainer(Training):
     def __init__(self, context: RunContext) -> None:
         super().__init__(context)
         self._grader: GraderReward | None = None
+        self._built: GenerationTrainer | None = None
         try:
             rlhf.check_batch(context.spec.hyperparameters, self.plan.records_per_step)
         except InvalidHyperparameter as error:
@@ -76,6 +77,8 @@ class RlhfTrainer(Training):
         finally:
             if self._grader is not None:
                 self._grader.close()
+            if self._built is not None:
+                self._built.close()
 
     def choose_weights(self) -> FullWeights:
         return chosen_weights(self.context.spec)
@@ -97,9 +100,10 @@ class RlhfTrainer(Training):
         )
         model = self._read(tokenizer)
         adapter = self.weights.adapter(model)
-        found = trainer(
+        found = self._built = trainer(
             **self.common(splits, tokenizer),
             beta=values["beta"],
+            section=self.context.section,
             reference=self._reference(model, tokenizer) if adapter is None and values["beta"] else None,
             model=model,
             **self._judge(splits),

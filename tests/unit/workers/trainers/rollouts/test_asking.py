@@ -1,93 +1,24 @@
 """Completions by rollouts are those of the model itself: however many there are, and when they are started again."""
 
-import socket
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
+from transformers import GenerationConfig
 
-from tests.trainers.supervision import free_port
-from tests.unit.workers.trainers.inference.stand_in_engine import WORDS, word_tokenizer
-from workers.rank.run_context import RunSpec
+from tests.unit.workers.trainers.rollouts.asking import ENDS, GREEDY, SAMPLED, a_model, asking, prompts_of
 from workers.trainers.hf_trainer.methods.completions import seeded
 from workers.trainers.inference.engine.interface import Prompt
-from workers.trainers.rollouts.answering import Answering
-from workers.trainers.rollouts.client import RolloutAway, RolloutFailed
-from workers.trainers.rollouts.completing import Choosing, Completing, NotCompleted
-from workers.trainers.rollouts.places import Place, own_place, places_to_ask, port_file
-from workers.trainers.rollouts.rollouts import Rollouts, split
-from workers.trainers.rollouts.server import RolloutServer
-from workers.trainers.rollouts.weights import OtherModel, Weights, trained
-from workers.trainers.rollouts.wire import Wire, WireClosed
+from workers.trainers.rollouts import weights
+from workers.trainers.rollouts.client import RolloutClient
+from workers.trainers.rollouts.completing import Choosing, Completing
+from workers.trainers.rollouts.places import own_place, places_to_ask, port_file
+from workers.trainers.rollouts.rollouts import split
+from workers.trainers.rollouts.weights import Weights, trained
 
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
-
-SECRET = b"s" * 32
-ENDS = (1,)
-SAMPLED = Choosing(max_new_tokens=6, temperature=1.0, top_p=0.95, top_k=0, ends=ENDS)
-GREEDY = Choosing(max_new_tokens=6, temperature=1.0, top_p=1.0, top_k=1, ends=ENDS)
-Start = Callable[..., Place]
-
-
-@pytest.fixture(scope="module")
-def tokenizer() -> PreTrainedTokenizerBase:
-    return word_tokenizer()
-
-
-@pytest.fixture
-def spec(tmp_path: Path) -> RunSpec:
-    given = {"run_dir": str(tmp_path), "framework": "HF_TRAINER", "training_type": "RLHF", "data_config": {"seed": 5}}
-    return RunSpec.from_document({**given, "device_type": "cpu", "training_config": {}})
-
-
-def a_model(seed: int = 0, **changes: Any) -> LlamaForCausalLM:
-    """One that was made with another seed has other weights, and dropout."""
-    torch.manual_seed(seed)
-    sizes: Any = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
-    ids: Any = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}
-    config = LlamaConfig(vocab_size=len(WORDS), max_position_embeddings=32, attention_dropout=0.5, **sizes, **ids)
-    model = LlamaForCausalLM(config)
-    for parameter in model.parameters():
-        parameter.data *= 4  # else the likeliest token is always the same
-    return model
-
-
-def prompts_of(spec: RunSpec, count: int = 10) -> list[Prompt]:
-    rows = [[3 + number % 5] * (1 + number % 4) for number in range(count)]
-    return seeded(spec, rows, "train", 0, 0)
-
-
-@pytest.fixture
-def start(tokenizer: PreTrainedTokenizerBase, spec: RunSpec, tmp_path: Path) -> Iterator[Start]:
-    """Starts the ranks of an instance, each with a model of its own."""
-    servers: list[RolloutServer] = []
-
-    def begin(*models: Any, index: int = 0, port: int = 0) -> Place:
-        place = Place("rollout", index, "127.0.0.1", port or free_port())
-        for rank, model in enumerate(models):
-            server = RolloutServer(place, rank, len(models), SECRET, tmp_path)
-            server.start()
-            server.ready(Answering(model, Completing(model, tokenizer, spec), patience_seconds=0.1))
-            servers.append(server)
-        return place
-
-    yield begin
-    stop(*servers)
-
-
-def stop(*servers: RolloutServer) -> None:
-    """As when their processes end."""
-    for server in servers:
-        server.close()
-
-
-def asking(*places: Place, secret: bytes = SECRET, is_leader: bool = True, away: float = 5.0) -> Rollouts:
-    return Rollouts(places, secret, is_leader=is_leader, away_seconds=away)
 
 
 def test_greedy_completions_are_those_of_generate(tokenizer, spec):
@@ -173,27 +104,15 @@ def test_adapter_is_all_that_is_sent(start, tokenizer, spec):
     rollouts.close()
 
 
-def test_base_model_that_differs_is_refused(start, spec):
+def test_base_model_is_read_once_for_all_steps(start, spec, monkeypatch):
     config = LoraConfig(r=2, target_modules=["q_proj"])
-    rollouts = asking(start(get_peft_model(a_model(1), config)))
+    model = get_peft_model(a_model(), config)
+    digests: dict[str, str] = {}
+    rollouts = asking(start(get_peft_model(a_model(), config)))
+    rollouts.complete(prompts_of(spec), SAMPLED, Weights("0.0", model, digests))
+    monkeypatch.setattr(weights, "frozen_digest", lambda *_: pytest.fail("it was read again"))
 
-    with pytest.raises(RolloutFailed, match="have loaded different files; give base_model the same files") as failed:
-        rollouts.complete(prompts_of(spec), SAMPLED, Weights("0.0", get_peft_model(a_model(), config)))
-
-    assert failed.value.error_type == OtherModel.error_type
-    rollouts.close()
-
-
-def test_prompt_that_can_not_be_completed_fails_the_training(start, spec):
-    model = a_model()
-    rollouts = asking(start(a_model()))
-
-    with pytest.raises(
-        RolloutFailed, match=r"rollout rollout 0 at 127\.0\.0\.1:\d+: a prompt can't be completed: it"
-    ) as failed:
-        rollouts.complete([Prompt(tokens=[], seed=1)], SAMPLED, Weights("0.0", model))
-
-    assert failed.value.error_type == NotCompleted.error_type
+    assert rollouts.complete(prompts_of(spec), SAMPLED, Weights("1.0", model, digests))[1].bytes
     rollouts.close()
 
 
@@ -201,7 +120,7 @@ def test_rank_that_does_not_lead_hands_over_what_a_new_rollout_lacks(start, spec
     """The rank that leads has its completions already, and asks no more in this step."""
     model, prompts = a_model(), prompts_of(spec)
     expected, _ = (leader := asking(start(a_model(1)))).complete(prompts, SAMPLED, Weights("3.0", model))
-    follower = asking(start(a_model(2)), is_leader=False)
+    follower = asking(start(a_model(2)), rank=1)
 
     found, handed = follower.complete(prompts, SAMPLED, Weights("3.0", model))
 
@@ -211,47 +130,23 @@ def test_rank_that_does_not_lead_hands_over_what_a_new_rollout_lacks(start, spec
     follower.close()
 
 
-def test_rollout_that_stays_away_is_named(spec):
-    place = Place("rollout", 3, "127.0.0.1", free_port())
+def test_ranks_with_few_prompts_ask_different_rollouts(start, spec, monkeypatch):
+    model, places = a_model(), [start(a_model(1), index=index) for index in range(2)]
+    asked: list[int] = []
+    complete = RolloutClient.complete
 
-    with pytest.raises(RolloutAway, match=rf"rollout rollout 3 at 127.0.0.1:{place.port}, rank 0 .* \(.*refused\)"):
-        asking(place, away=0.2).complete(prompts_of(spec), SAMPLED, Weights("0.0", a_model()))
+    def noted(self: RolloutClient, prompts: Sequence[Prompt], *given: Any) -> list[list[int]]:
+        asked.extend(self.place.index for _ in prompts)
+        return complete(self, prompts, *given)
 
+    monkeypatch.setattr(RolloutClient, "complete", noted)
 
-def test_who_does_not_know_the_secret_gets_nothing(start, spec):
-    place = start(a_model())
+    for rank in range(2):
+        rollouts = asking(*places, rank=rank)
+        rollouts.complete(prompts_of(spec, 1), SAMPLED, Weights("0.0", model))
+        rollouts.close()
 
-    with pytest.raises(RolloutAway, match="does not know the secret of this attempt"):
-        asking(place, secret=b"x" * 32, away=0.2).complete(prompts_of(spec), SAMPLED, Weights("0.0", a_model()))
-
-
-@pytest.mark.parametrize("sent", [b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 64, b"", b"\0\0\0\x02" + b"\0" * 8 + b"{}"])
-def test_stranger_is_sent_away_and_others_are_answered(start, spec, sent):
-    model = a_model()
-    place = start(a_model(1))
-    with socket.create_connection((place.address, place.port), timeout=5) as stranger:
-        stranger.sendall(sent)
-        with suppress(OSError):  # the connection is reset where some of what was sent is unread
-            stranger.shutdown(socket.SHUT_WR)
-            assert stranger.recv(100) == b""
-
-    rollouts = asking(place)
-
-    assert len(rollouts.complete(prompts_of(spec), SAMPLED, Weights("0.0", model))[0]) == 10
-    rollouts.close()
-
-
-def test_header_that_is_too_long_is_not_read():
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        listener = socket.create_server(("127.0.0.1", 0))
-        client = Wire(socket.create_connection(listener.getsockname()))
-        server = Wire(listener.accept()[0])
-        client.send({"text": "x" * 5000})
-        with pytest.raises(WireClosed, match="at most 4096 are read"):
-            server.receive(4096)
-        for each in (client, server, listener):
-            each.close()
+    assert asked == [0, 1]
 
 
 @pytest.mark.parametrize(("count", "parts", "sizes"), [(7, 3, [3, 2, 2]), (2, 3, [1, 1, 0]), (6, 2, [3, 3])])
