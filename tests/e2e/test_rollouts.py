@@ -15,7 +15,7 @@ from tests.systems.system import System, wait_for
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
-STEPS = 6
+STEPS = 16  # enough that a rollout killed after the second step is needed again
 SECONDS = 250
 
 
