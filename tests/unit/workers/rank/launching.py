@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from app.domain.ids import new_id
+from app.host.processes import processes_of_attempt
 from trainyard.protocol.run_spec import Gang, RunSpec
 from workers.sandbox.control_groups import Hierarchies, Limits
 from workers.sandbox.launcher import LaunchedRanks, LaunchPlan, launch
@@ -16,6 +17,18 @@ from workers.sandbox.spec import FilesystemView, SandboxSpec
 
 # Processes are found and killed by it: one of each run of tests, and of the processes that these start.
 JOB = os.environ.setdefault("TESTED_JOB", new_id("job"))
+
+
+def attempt_processes() -> list[int]:
+    return processes_of_attempt(JOB, 1)
+
+
+def no_process_is_left() -> bool:
+    """Soon: bubblewrap's outer process may end a moment before the kernel has ended all in its namespace."""
+    due = time.monotonic() + 2
+    while attempt_processes() and time.monotonic() < due:
+        time.sleep(0.02)
+    return not attempt_processes()
 
 
 def write_script(directory, text, name="train.py"):

@@ -14,7 +14,7 @@ import pytest
 
 from app.host import processes
 from tests.systems.system import wait_for
-from tests.unit.workers.rank.launching import JOB, Run, make_plan, write_script
+from tests.unit.workers.rank.launching import JOB, Run, attempt_processes, make_plan, no_process_is_left, write_script
 from trainyard.protocol.run_spec import Gang
 from workers.rank.environment import rank_environment
 from workers.sandbox.sandbox import Bubblewrap, ProcessGroup
@@ -39,10 +39,6 @@ def start(tmp_path, sandbox):
     yield start_ranks
     for run in runs:
         run.close()
-
-
-def attempt_processes():
-    return processes.processes_of_attempt(JOB, 1)
 
 
 def test_ranks_get_the_torchrun_environment(start):
@@ -110,7 +106,7 @@ def test_first_failing_rank_is_reported_first_and_tears_the_others_down(start):
     assert run.finish() == 3
     assert time.monotonic() - began < 5
     assert [(e["rank"], e["exit_code"], e["signal"]) for e in run.exits] == [(1, 3, None), (0, 137, "SIGKILL")]
-    assert attempt_processes() == []
+    assert no_process_is_left()
 
 
 def test_killed_rank_is_reported_with_its_signal(start):
@@ -178,7 +174,7 @@ def test_daemonised_grandchild_does_not_outlive_the_ranks(start):
     assert run.finish() == 0
     assert "daemon runs" in run.log()
     assert run.launched.kill()
-    assert attempt_processes() == []
+    assert no_process_is_left()
 
 
 def test_kill_ends_everything_at_once(start):
@@ -187,7 +183,7 @@ def test_kill_ends_everything_at_once(start):
 
     assert run.launched.kill()
 
-    assert attempt_processes() == []
+    assert no_process_is_left()
 
 
 def test_ranks_start_quickly(start):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from app.host import processes
-from tests.unit.workers.rank.launching import JOB, Run, make_plan, write_script
+from tests.unit.workers.rank.launching import JOB, Run, attempt_processes, make_plan, no_process_is_left, write_script
 from workers.rank.mpi import MPI
 from workers.sandbox.sandbox import Bubblewrap, ProcessGroup
 
@@ -25,10 +25,6 @@ def start(tmp_path, request):
     yield start_ranks
     for run in runs:
         run.close()
-
-
-def attempt_processes():
-    return processes.processes_of_attempt(JOB, 1)
 
 
 def ends(run):
@@ -88,7 +84,7 @@ def test_first_failing_rank_is_reported_first_and_tears_the_others_down(start):
 
     assert run.finish(30) == 3
     assert [(e["rank"], e["exit_code"], e["signal"]) for e in run.exits] == [(1, 3, None), (0, 137, "SIGKILL")]
-    assert attempt_processes() == []
+    assert no_process_is_left()
 
 
 def test_silent_server_on_a_port_of_x_servers_is_not_waited_for(start):
@@ -145,7 +141,7 @@ def test_ranks_die_when_mpirun_is_killed(start):
 
     assert run.finish(30) == 137, run.logs
     assert {e["rank"] for e in run.exits} == {0, 1}
-    assert attempt_processes() == []
+    assert no_process_is_left()
 
 
 def _command(pid):

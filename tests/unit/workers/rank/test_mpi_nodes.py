@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from app.host import processes
-from tests.unit.workers.rank.launching import JOB, Run, make_plan, write_script
+from tests.unit.workers.rank.launching import Run, make_plan, no_process_is_left, write_script
 from workers.rank.agent import free_port
 from workers.rank.mpi import MPI, MpiNodes
 from workers.rank.mpi_part import proof
@@ -99,17 +98,13 @@ def start(tmp_path, request):
             run.close()
 
 
-def attempt_processes():
-    return processes.processes_of_attempt(JOB, 1)
-
-
 def test_ranks_of_two_nodes_reach_each_other_by_mpi(start):
     nodes = start(ALLREDUCE, environment={"COLOUR": "green"})
 
     assert nodes.finish() == [0, 0], nodes.logs
     assert nodes.logs == [f"{rank} 4 10 {rank} {rank % 2} 4 {rank // 2} green\n" for rank in range(4)]
     assert sorted(nodes.ends) == [(rank, 0, False) for rank in range(4)]
-    assert attempt_processes() == []
+    assert no_process_is_left()
 
 
 def test_first_failing_rank_is_the_one_to_blame_and_ends_those_of_the_other_node(start):
@@ -127,7 +122,7 @@ def test_first_failing_rank_is_the_one_to_blame_and_ends_those_of_the_other_node
     by_rank = {rank: (code, follows) for rank, code, follows in nodes.ends}
     assert by_rank[3] == (3, False)
     assert {follows for rank, (_, follows) in by_rank.items() if rank < 2} == {True}
-    assert attempt_processes() == []
+    assert no_process_is_left()
 
 
 def test_end_of_the_first_sandbox_ends_the_other(start):
