@@ -1,12 +1,13 @@
 """Tokens by which a job asks models in its project: of one attempt, and of one fencing token of its job.
 
-They are stored nowhere: who has the installation's secret computes them, and a job's own processes never see one.
+A job's own processes never see one.
 """
 
-import hashlib
 import hmac
 import re
 from dataclasses import dataclass
+
+from app.security.derived_tokens import derived_token
 
 PREFIX = "tyjob."
 _FORM = re.compile(r"tyjob\.(job-[0-9a-f-]{36})\.([0-9]{1,9})\.([0-9]{1,9})\.([0-9a-f]{64})", re.ASCII)
@@ -35,5 +36,4 @@ def read_job_token(secret_key: str, text: str) -> JobToken | None:
 
 
 def _digest(secret_key: str, of: JobToken) -> str:
-    key = hashlib.sha256(f"job-token-1:{secret_key}".encode()).digest()
-    return hmac.digest(key, f"{of.job_id}/{of.attempt}/{of.fence}".encode(), "sha256").hex()
+    return derived_token(secret_key, "job-token-1", of.job_id, of.attempt, of.fence)

@@ -12,12 +12,12 @@ from sqlalchemy.orm import Session
 
 from app.database.engine import Database
 from app.models import Attempt
-from app.security.launch_secrets import launch_secret
 from app.services.attempts.work_orders import Work
 from config.settings import Settings, load_settings
 from tests.builders.walks import make_gang, start_gang
 from tests.unit.workers.rank.launching import JOB, make_plan, write_script
 from workers.attempt_failed import AttemptFailed
+from workers.job_secrets import launch_secret
 from workers.prepare.prepare import Prepared
 from workers.prepare.resume_point import StartPoint
 from workers.rank.mpi import MPI
@@ -53,7 +53,8 @@ def gang(database: Database) -> list[Work]:
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    return load_settings({"TRAINYARD_DATA_DIR": str(tmp_path), "TRAINYARD_NODE_ADDRESS": "127.0.0.1"})
+    own = {"TRAINYARD_DATA_DIR": str(tmp_path), "TRAINYARD_NODE_ADDRESS": "127.0.0.1"}
+    return load_settings({**own, "TRAINYARD_SECURITY_SECRET_KEY": "k" * 43})
 
 
 def prepared(folder: Path) -> Prepared:
@@ -104,12 +105,18 @@ def test_nodes_of_mpi_know_where_each_waits_and_one_secret_of_the_attempt(
     assert first == second
     assert [address for address, _ in first.places] == ["127.0.0.1"] * 2
     assert len({port for _, port in first.places}) == 2
-    later = launch_secret(settings.security.secret_key, job_id=gang[0].job_id, attempt=2, fence=gang[0].fence + 1)
+    later = launch_secret(settings, job_id=gang[0].job_id, attempt=2, fence=gang[0].fence + 1)
     assert first.secret not in {"", later}
     with database.read() as session:
         attempt = session.get_one(Attempt, (gang[0].job_id, gang[0].attempt))
         assert first.secret not in str(attempt.rendezvous)
     assert all(first.secret not in (tmp_path / work.node).joinpath(SPEC).read_text() for work in gang)
+
+
+def test_nodes_without_the_installation_s_key_start_nothing_by_mpi(gang: list[Work], tmp_path: Path) -> None:
+    without = load_settings({"TRAINYARD_DATA_DIR": str(tmp_path)})
+    with pytest.raises(AttemptFailed, match="set TRAINYARD_SECURITY_SECRET_KEY"):
+        launch_secret(without, job_id=gang[0].job_id, attempt=1, fence=gang[0].fence)
 
 
 @pytest.mark.parametrize("address", ["::1", "localhost"])

@@ -16,17 +16,12 @@ from config.settings import Settings
 from trainyard.protocol.role_instance import RoleInstance
 from trainyard.protocol.run_spec import RunSpec
 from workers.attempt_failed import AttemptFailed
-from workers.job_secrets import JOB_SECRET, attempt_secret
+from workers.job_secrets import JOB_SECRET, NO_KEY, attempt_secret
 from workers.prepare.input_library import Library, Sources
 from workers.prepare.packages.job_packages import JobPackages, with_packages
 from workers.prepare.programs.program import ENVIRONMENT, device_uuids, find_program, job_environment, program
 from workers.run_dir.layout import RunDirectory
 from workers.sandbox.sandbox import Sandbox
-
-NO_KEY = (
-    "this node has no secret key, by which a training and its rollouts know each other: set "
-    "TRAINYARD_SECURITY_SECRET_KEY to that of the API, and start its worker again"
-)
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from app.database.engine import Database
-from app.security.launch_secrets import launch_secret
 from app.services.attempts import rendezvous
 from app.services.attempts.work_orders import Work
+from config.settings import Settings
 from workers.attempt_failed import AttemptFailed
+from workers.job_secrets import launch_secret
 from workers.prepare.prepare import Prepared
 from workers.rank.mpi import MPI, MpiNodes
 
@@ -34,9 +35,12 @@ def report(db: Database, work: Work, address: str, free_port: Callable[[str], in
     return True
 
 
-def with_nodes(db: Database, work: Work, prepared: Prepared, secret_key: str) -> Prepared:
-    """What was prepared, where the agent knows the places of all parts, which all have written, and the secret."""
+def with_nodes(db: Database, work: Work, prepared: Prepared, settings: Settings) -> Prepared:
+    """What was prepared, where the agent knows the places of all parts, which all have written, and the secret.
+
+    Raises AttemptFailed.
+    """
     written = rendezvous.read(db, work).get(PLACES, {})
     places = tuple((address, port) for address, port in (written[str(part)] for part in range(len(work.node_names))))
-    secret = launch_secret(secret_key, job_id=work.job_id, attempt=work.attempt, fence=work.fence)
+    secret = launch_secret(settings, job_id=work.job_id, attempt=work.attempt, fence=work.fence)
     return replace(prepared, plan=replace(prepared.plan, mpi=MpiNodes(places=places, secret=secret)))

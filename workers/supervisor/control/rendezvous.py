@@ -68,8 +68,7 @@ def meet(
         return with_places(prepared, places) if places is not None else None
     write_atomically(plan.spec_path, plan.spec.to_document())
     if mpi_places.needs_places(prepared):
-        key = settings.security.secret_key
-        return _wait_for(lambda: mpi_places.with_nodes(db, work, prepared, key), is_over)
+        return _wait_for(lambda: mpi_places.with_nodes(db, work, prepared, settings), is_over)
     return prepared
 
 
