@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from workers.trainers.failures import TrainingFailure
 from workers.trainers.inference.engine.interface import Prompt
 from workers.trainers.rollouts import handshake, requests
-from workers.trainers.rollouts.completing import Choosing
+from workers.trainers.rollouts.completer import SamplingOptions
 from workers.trainers.rollouts.places import Place
 from workers.trainers.rollouts.waiting import Waiting
 from workers.trainers.rollouts.weights import Weights
@@ -25,7 +25,7 @@ _Answer = TypeVar("_Answer")
 _PAUSES = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)  # between attempts; the last one is repeated
 
 
-class RolloutAway(TrainingFailure):
+class RolloutUnreachable(TrainingFailure):
     """A rollout can't be reached; another attempt of the job may find it."""
 
     error_type = "NETWORK_ERROR"
@@ -40,7 +40,7 @@ class RolloutFailed(TrainingFailure):
 
 
 @dataclass
-class Handed:
+class Handover:
     """What handing over weights took, of all requests so far."""
 
     seconds: float = 0.0
@@ -61,7 +61,7 @@ class RolloutClient:
         waiting: Waiting | None = None,
     ) -> None:
         self.place = place
-        self.handed = Handed()
+        self.handed = Handover()
         self._local_rank = local_rank
         self._secret = secret
         self._is_leader = is_leader
@@ -74,12 +74,12 @@ class RolloutClient:
         self._sent: str | None = None  # the version that was sent over this connection
 
     def ranks(self) -> int:
-        """How many ranks the instance has, once all of them listen. Raises RolloutAway."""
+        """How many ranks the instance has, once all of them listen. Raises RolloutUnreachable."""
         return self._persisting(lambda: len(self._ports_of_all()))
 
-    def complete(self, prompts: Sequence[Prompt], choosing: Choosing, weights: Weights) -> list[list[int]]:
-        """Raises RolloutAway and RolloutFailed. No prompts: only the weights are handed over."""
-        return self._persisting(lambda: self._complete(prompts, choosing, weights))
+    def complete(self, prompts: Sequence[Prompt], options: SamplingOptions, weights: Weights) -> list[list[int]]:
+        """Raises RolloutUnreachable and RolloutFailed. No prompts: only the weights are handed over."""
+        return self._persisting(lambda: self._complete(prompts, options, weights))
 
     def close(self) -> None:
         if self._wire is not None:
@@ -88,7 +88,7 @@ class RolloutClient:
         self._sent = None
 
     def abandon(self) -> None:
-        """End what another thread asks, which raises RolloutAway."""
+        """End what another thread asks, which raises RolloutUnreachable."""
         self._abandoned.set()
         wire = self._wire
         if wire is not None:
@@ -111,11 +111,11 @@ class RolloutClient:
                     since, attempt, lost = time.monotonic(), 0, lost + 1
                 away = time.monotonic() - since
                 if lost >= MOST_LOST:
-                    raise RolloutAway(
+                    raise RolloutUnreachable(
                         f"rollout {self.place} has ended {lost} connections, the last: {error}"
                     ) from error
                 if away > self._away_seconds or self._abandoned.is_set():
-                    raise RolloutAway(self._explain(error, away)) from error
+                    raise RolloutUnreachable(self._explain(error, away)) from error
                 self._wait_begins(anew=connected)
             self._abandoned.wait(_PAUSES[min(attempt, len(_PAUSES) - 1)])
             attempt += 1
@@ -136,14 +136,14 @@ class RolloutClient:
             f"({error}): the log of its role says why; with restart task it is started again alone"
         )
 
-    def _complete(self, prompts: Sequence[Prompt], choosing: Choosing, weights: Weights) -> list[list[int]]:
+    def _complete(self, prompts: Sequence[Prompt], options: SamplingOptions, weights: Weights) -> list[list[int]]:
         wire = self._connected()
         if self._is_leader and self._sent != weights.version:
             self._hand_over(wire, weights)
         if not prompts:
             return []
         while True:
-            requests.ask_for_completions(wire, weights.version, prompts, choosing)
+            requests.ask_for_completions(wire, weights.version, prompts, options)
             answer, size = self._received(wire)
             if answer["kind"] == requests.COMPLETIONS:
                 return requests.completions_of(answer, wire, size)

@@ -13,7 +13,7 @@ from workers.trainers.rollouts.places import own_place, secret
 from workers.trainers.rollouts.server import RolloutServer, serve
 
 if TYPE_CHECKING:
-    from workers.trainers.rollouts.answering import Answering
+    from workers.trainers.rollouts.request_handler import RequestHandler
 
 
 def main() -> None:
@@ -38,7 +38,7 @@ def _server(spec: RunSpec, environment: Mapping[str, str]) -> RolloutServer:
     )
 
 
-def _load(spec: RunSpec) -> "Answering":
+def _load(spec: RunSpec) -> "RequestHandler":
     # Imported late: the rank listens before torch takes seconds to load.
     from workers.trainers import distributed, left_out  # noqa: PLC0415
 

@@ -9,14 +9,14 @@ from workers.rank.run_context import RunSpec
 from workers.trainers.hf_trainer.model import pretrained
 from workers.trainers.hf_trainer.model.trainable_weights import chosen_weights
 from workers.trainers.inference.engine.loading import device_of, dtype_of
-from workers.trainers.rollouts.answering import Answering
-from workers.trainers.rollouts.completing import Completing
+from workers.trainers.rollouts.completer import Completer
+from workers.trainers.rollouts.request_handler import RequestHandler
 
 
-def load(spec: RunSpec) -> Answering:
+def load(spec: RunSpec) -> RequestHandler:
     """Raises ModelNotFound and InvalidConfig."""
     model, tokenizer = build(spec)
-    return Answering(model, Completing(model, tokenizer, spec))
+    return RequestHandler(model, Completer(model, tokenizer, spec))
 
 
 def build(spec: RunSpec) -> tuple[PreTrainedModel | PeftModel, PreTrainedTokenizerBase]:

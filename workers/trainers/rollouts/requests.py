@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from workers.trainers.inference.engine.interface import Prompt
-from workers.trainers.rollouts.completing import Choosing
+from workers.trainers.rollouts.completer import SamplingOptions
 from workers.trainers.rollouts.wire import Wire, WireClosed
 
 WEIGHTS, COMPLETE = "weights", "complete"  # of a request
@@ -15,12 +15,12 @@ SEND, GO, HAS, TAKEN, NEEDS, COMPLETIONS, FAILED = "send", "go", "has", "taken",
 _TOKEN = np.dtype("<i4")
 
 
-def ask_for_completions(wire: Wire, version: str, prompts: Sequence[Prompt], choosing: Choosing) -> None:
+def ask_for_completions(wire: Wire, version: str, prompts: Sequence[Prompt], options: SamplingOptions) -> None:
     """Raises OSError."""
     header = {
         "kind": COMPLETE,
         "version": version,
-        "choosing": choosing.to_document(),
+        "options": options.to_document(),
         "seeds": [each.seed for each in prompts],
         "lengths": [len(each.tokens) for each in prompts],
     }

@@ -6,8 +6,8 @@ from functools import partial
 from itertools import pairwise
 
 from workers.trainers.inference.engine.interface import Prompt
-from workers.trainers.rollouts.client import AWAY_SECONDS, Handed, RolloutClient
-from workers.trainers.rollouts.completing import Choosing
+from workers.trainers.rollouts.client import AWAY_SECONDS, Handover, RolloutClient
+from workers.trainers.rollouts.completer import SamplingOptions
 from workers.trainers.rollouts.places import Place
 from workers.trainers.rollouts.waiting import Section, Waiting, unannounced
 from workers.trainers.rollouts.weights import Weights
@@ -33,21 +33,21 @@ class Rollouts:
         self._clients: list[RolloutClient] = []  # known after the first call
 
     def complete(
-        self, prompts: Sequence[Prompt], choosing: Choosing, weights: Weights
-    ) -> tuple[list[list[int]], Handed]:
+        self, prompts: Sequence[Prompt], options: SamplingOptions, weights: Weights
+    ) -> tuple[list[list[int]], Handover]:
         """The tokens of each completion, and what handing over the weights took: the seconds of the slowest rollout,
-        the bytes of all. Raises RolloutAway and RolloutFailed.
+        the bytes of all. Raises RolloutUnreachable and RolloutFailed.
         """
         clients = self._found()
         # Ranks have equally many prompts: where they are fewer than rollouts, each rank asks other ones first.
         first = self._rank * len(prompts) % len(clients)
         clients = [*clients[first:], *clients[:first]]
         for each in clients:
-            each.handed = Handed()
+            each.handed = Handover()
         parts = split(prompts, len(clients))
         with ThreadPoolExecutor(len(clients), thread_name_prefix="rollout") as pool:
             asked = [
-                pool.submit(each.complete, part, choosing, weights) for each, part in zip(clients, parts, strict=True)
+                pool.submit(each.complete, part, options, weights) for each, part in zip(clients, parts, strict=True)
             ]
             try:
                 for done in as_completed(asked):
@@ -58,7 +58,7 @@ class Rollouts:
                 raise
             found = [completion for request in asked for completion in request.result()]
         seconds = max(each.handed.seconds for each in clients)
-        return found, Handed(seconds, sum(each.handed.bytes for each in clients))
+        return found, Handover(seconds, sum(each.handed.bytes for each in clients))
 
     def close(self) -> None:
         for each in self._clients:

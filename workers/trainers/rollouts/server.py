@@ -15,7 +15,7 @@ from workers.trainers.rollouts.places import Place, port_file
 from workers.trainers.rollouts.wire import Wire
 
 if TYPE_CHECKING:
-    from workers.trainers.rollouts.answering import Answering
+    from workers.trainers.rollouts.request_handler import RequestHandler
 
 _LOG = logging.getLogger(__name__)
 _PAUSE_SECONDS = 0.5  # for what this process lacks, such as file descriptors
@@ -33,7 +33,7 @@ class RolloutServer:
         self._directory = directory
         self._strangers = threading.BoundedSemaphore(_STRANGERS)
         self._loaded = threading.Event()
-        self._answering: Answering | None = None
+        self._handler: RequestHandler | None = None
         self._closed = False
         self._listener = self._listening()
 
@@ -45,8 +45,8 @@ class RolloutServer:
         """Accept connections on threads; requests wait for `ready`."""
         threading.Thread(target=self._accept, name="accept", daemon=True).start()
 
-    def ready(self, answering: "Answering") -> None:
-        self._answering = answering
+    def ready(self, handler: "RequestHandler") -> None:
+        self._handler = handler
         self._loaded.set()
 
     def close(self) -> None:
@@ -95,10 +95,10 @@ class RolloutServer:
     def _answer_all(self, wire: Wire) -> None:
         try:
             self._loaded.wait()
-            if self._answering is None:
+            if self._handler is None:
                 raise RuntimeError("a rollout is ready without a model")
             while True:
-                self._answering.answer(wire)
+                self._handler.answer(wire)
         except OSError as error:
             _LOG.info("a connection of this rollout has ended: %s", error)
         except Exception:  # noqa: BLE001  the outermost loop of this thread; without its model the rank is of no use
@@ -136,7 +136,7 @@ class RolloutServer:
         return [self.port, *others]
 
 
-def serve(make_server: Callable[[], RolloutServer], load: Callable[[], "Answering"]) -> None:
+def serve(make_server: Callable[[], RolloutServer], load: Callable[[], "RequestHandler"]) -> None:
     """Listen, load the model, and answer until the process is ended."""
     server = make_server()
     server.start()

@@ -15,7 +15,7 @@ from workers.rank.spec_sections import data_config
 from workers.trainers.distributed import wait_for_all
 from workers.trainers.inference.engine.interface import Prompt
 from workers.trainers.rollouts.client import AWAY_SECONDS, LOAD_SECONDS
-from workers.trainers.rollouts.completing import SHARE_BESIDE_A_TRAINING, Choosing, Completing
+from workers.trainers.rollouts.completer import SHARE_BESIDE_A_TRAINING, Completer, SamplingOptions
 from workers.trainers.rollouts.places import places_to_ask, secret
 from workers.trainers.rollouts.rollouts import Rollouts
 from workers.trainers.rollouts.waiting import Section
@@ -27,7 +27,9 @@ Values = dict[str, float]  # metrics of a step
 class Completions(Protocol):
     """``version`` names the weights that the model has now."""
 
-    def __call__(self, prompts: Sequence[Prompt], choosing: Choosing, version: str) -> tuple[list[list[int]], Values]:
+    def __call__(
+        self, prompts: Sequence[Prompt], options: SamplingOptions, version: str
+    ) -> tuple[list[list[int]], Values]:
         """The tokens of each completion, in the order of the prompts, and what is measured."""
         ...
 
@@ -38,12 +40,14 @@ class Completions(Protocol):
 
 class _OfThisProcess:
     def __init__(self, model: nn.Module, tokenizer: PreTrainedTokenizerBase, spec: RunSpec) -> None:
-        self._completing = Completing(model, tokenizer, spec, gpu_share=SHARE_BESIDE_A_TRAINING)
+        self._completer = Completer(model, tokenizer, spec, gpu_share=SHARE_BESIDE_A_TRAINING)
 
-    def __call__(self, prompts: Sequence[Prompt], choosing: Choosing, version: str) -> tuple[list[list[int]], Values]:
+    def __call__(
+        self, prompts: Sequence[Prompt], options: SamplingOptions, version: str
+    ) -> tuple[list[list[int]], Values]:
         del version
         begun = time.monotonic()
-        found = [list(each) for each in self._completing(prompts, choosing)]
+        found = [list(each) for each in self._completer(prompts, options)]
         return found, {"generation_seconds": time.monotonic() - begun}
 
     def close(self) -> None:
@@ -61,9 +65,11 @@ class _OfRollouts:
         self._section = section
         self._digests: dict[str, str] = {}  # of the base model, which no step changes
 
-    def __call__(self, prompts: Sequence[Prompt], choosing: Choosing, version: str) -> tuple[list[list[int]], Values]:
+    def __call__(
+        self, prompts: Sequence[Prompt], options: SamplingOptions, version: str
+    ) -> tuple[list[list[int]], Values]:
         begun = time.monotonic()
-        found, handed = self._rollouts.complete(prompts, choosing, Weights(version, self._model, self._digests))
+        found, handed = self._rollouts.complete(prompts, options, Weights(version, self._model, self._digests))
         seconds = time.monotonic() - begun
         if self._section is not None:
             with self._section("waiting for completions of other ranks", AWAY_SECONDS + LOAD_SECONDS):
@@ -96,9 +102,9 @@ def completions_of(
     return _OfThisProcess(model, tokenizer, spec)
 
 
-def choosing_of(spec: RunSpec, ends: Sequence[int]) -> Choosing:
+def sampling_options(spec: RunSpec, ends: Sequence[int]) -> SamplingOptions:
     values: Mapping[str, Any] = spec.hyperparameters
-    return Choosing(
+    return SamplingOptions(
         max_new_tokens=int(values["max_completion_length"]),
         temperature=float(values["temperature"]),
         top_p=float(values["top_p"]),

@@ -15,7 +15,7 @@ from workers.trainers.data.encoded import RECORD
 from workers.trainers.hf_trainer.checkpoints.async_save import HostCheckpointSaver
 from workers.trainers.hf_trainer.loop.parallelism import parallelism_of
 from workers.trainers.hf_trainer.loop.trl_trainer import TrlTrainer
-from workers.trainers.hf_trainer.methods.completions import Completions, choosing_of, completions_of, seeded
+from workers.trainers.hf_trainer.methods.completions import Completions, completions_of, sampling_options, seeded
 from workers.trainers.rollouts.waiting import Section
 
 Examples = list[dict[str, Any]]
@@ -119,7 +119,7 @@ class GenerationTrainer(TrlTrainer):
         asked = seeded(self._spec, prompts, use, self.state.global_step, first)
         # The best weights are taken between two evaluations after the same step.
         version = f"{self.state.global_step}.{self._evaluations}"
-        found, values = completions(asked, choosing_of(self._spec, trl.eos_token_ids), version)
+        found, values = completions(asked, sampling_options(self._spec, trl.eos_token_ids), version)
         if use == "train":
             for name, value in values.items():
                 trl._metrics[use][name].append(value)  # noqa: SLF001  (there is no other way in)

@@ -10,15 +10,15 @@ from tests.unit.workers.trainers.inference.stand_in_engine import WORDS
 from workers.rank.run_context import RunSpec
 from workers.trainers.hf_trainer.methods.completions import seeded
 from workers.trainers.inference.engine.interface import Prompt
-from workers.trainers.rollouts.completing import Choosing
+from workers.trainers.rollouts.completer import SamplingOptions
 from workers.trainers.rollouts.places import Place
 from workers.trainers.rollouts.rollouts import Rollouts
 from workers.trainers.rollouts.server import RolloutServer
 
 SECRET = b"s" * 32
 ENDS = (1,)
-SAMPLED = Choosing(max_new_tokens=6, temperature=1.0, top_p=0.95, top_k=0, ends=ENDS)
-GREEDY = Choosing(max_new_tokens=6, temperature=1.0, top_p=1.0, top_k=1, ends=ENDS)
+SAMPLED = SamplingOptions(max_new_tokens=6, temperature=1.0, top_p=0.95, top_k=0, ends=ENDS)
+GREEDY = SamplingOptions(max_new_tokens=6, temperature=1.0, top_p=1.0, top_k=1, ends=ENDS)
 Start = Callable[..., Place]
 
 

@@ -11,9 +11,9 @@ from tests.trainers.supervision import free_port
 from tests.unit.workers.trainers.inference.stand_in_engine import word_tokenizer
 from tests.unit.workers.trainers.rollouts.asking import SECRET, Start, stop
 from workers.rank.run_context import RunSpec
-from workers.trainers.rollouts.answering import Answering
-from workers.trainers.rollouts.completing import Completing
+from workers.trainers.rollouts.completer import Completer
 from workers.trainers.rollouts.places import Place
+from workers.trainers.rollouts.request_handler import RequestHandler
 from workers.trainers.rollouts.server import RolloutServer
 
 
@@ -38,7 +38,7 @@ def start(tokenizer: PreTrainedTokenizerBase, spec: RunSpec, tmp_path: Path) -> 
         for rank, model in enumerate(models):
             server = RolloutServer(place, rank, len(models), SECRET, tmp_path)
             server.start()
-            server.ready(Answering(model, Completing(model, tokenizer, spec), patience_seconds=0.1))
+            server.ready(RequestHandler(model, Completer(model, tokenizer, spec), patience_seconds=0.1))
             servers.append(server)
         return place
 

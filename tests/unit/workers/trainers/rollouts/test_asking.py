@@ -13,7 +13,7 @@ from workers.trainers.hf_trainer.methods.completions import seeded
 from workers.trainers.inference.engine.interface import Prompt
 from workers.trainers.rollouts import weights
 from workers.trainers.rollouts.client import RolloutClient
-from workers.trainers.rollouts.completing import Choosing, Completing
+from workers.trainers.rollouts.completer import Completer, SamplingOptions
 from workers.trainers.rollouts.places import own_place, places_to_ask, port_file
 from workers.trainers.rollouts.rollouts import split
 from workers.trainers.rollouts.weights import Weights, trained
@@ -27,7 +27,7 @@ def test_greedy_completions_are_those_of_generate(tokenizer, spec):
     settings = model.generation_config
     prompts = prompts_of(spec)
 
-    found = Completing(model, tokenizer, spec)(prompts, GREEDY)
+    found = Completer(model, tokenizer, spec)(prompts, GREEDY)
 
     assert model.training
     assert model.model.layers[0].training
@@ -44,7 +44,7 @@ def test_end_token_is_part_of_a_completion(tokenizer, spec):
     model = a_model()
     ends = tuple(range(3, 12))
 
-    found = Completing(model, tokenizer, spec)(prompts_of(spec), Choosing(**{**vars(SAMPLED), "ends": ends}))
+    found = Completer(model, tokenizer, spec)(prompts_of(spec), SamplingOptions(**{**vars(SAMPLED), "ends": ends}))
 
     assert any(tokens[-1] in ends for tokens in found)
     assert all(token not in ends for tokens in found for token in tokens[:-1])
@@ -64,7 +64,7 @@ def test_rollouts_answer_with_the_weights_of_the_training(start, tokenizer, spec
     """Instances of so many ranks."""
     model = a_model()
     prompts = prompts_of(spec)
-    expected = [list(each) for each in Completing(model, tokenizer, spec)(prompts, SAMPLED)]
+    expected = [list(each) for each in Completer(model, tokenizer, spec)(prompts, SAMPLED)]
     places = [start(*map(a_model, range(1, ranks + 1)), index=index) for index, ranks in enumerate(instances)]
     rollouts = asking(*places)
 
@@ -87,7 +87,7 @@ def test_each_version_replaces_the_one_before(start, tokenizer, spec):
 
     found, _ = rollouts.complete(prompts, SAMPLED, Weights("1.0", model))
 
-    assert found == [list(each) for each in Completing(model, tokenizer, spec)(prompts, SAMPLED)]
+    assert found == [list(each) for each in Completer(model, tokenizer, spec)(prompts, SAMPLED)]
     rollouts.close()
 
 
@@ -99,7 +99,7 @@ def test_adapter_is_all_that_is_sent(start, tokenizer, spec):
 
     found, handed = rollouts.complete(prompts, SAMPLED, Weights("0.0", model))
 
-    assert found == [list(each) for each in Completing(model, tokenizer, spec)(prompts, SAMPLED)]
+    assert found == [list(each) for each in Completer(model, tokenizer, spec)(prompts, SAMPLED)]
     assert handed.bytes == sum(each.numel() * 4 for each in trained(model).values())
     rollouts.close()
 

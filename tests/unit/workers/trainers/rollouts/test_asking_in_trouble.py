@@ -14,10 +14,10 @@ from tests.trainers.supervision import free_port
 from tests.unit.workers.trainers.rollouts.asking import SAMPLED, SECRET, a_model, asking, prompts_of, stop
 from workers.trainers.inference.engine.interface import Prompt
 from workers.trainers.rollouts import client, handshake
-from workers.trainers.rollouts.answering import Answering
-from workers.trainers.rollouts.client import RolloutAway, RolloutFailed
-from workers.trainers.rollouts.completing import Choosing, Completing, NotCompleted
+from workers.trainers.rollouts.client import RolloutFailed, RolloutUnreachable
+from workers.trainers.rollouts.completer import Completer, NotCompleted, SamplingOptions
 from workers.trainers.rollouts.places import Place
+from workers.trainers.rollouts.request_handler import RequestHandler
 from workers.trainers.rollouts.server import RolloutServer
 from workers.trainers.rollouts.weights import OtherModel, Weights
 from workers.trainers.rollouts.wire import Wire, WireClosed
@@ -55,9 +55,9 @@ def test_weights_of_another_size_are_refused_before_they_are_sent(start, tokeniz
 
 def test_rollout_that_ends_each_connection_is_given_up(start, spec, monkeypatch):
     monkeypatch.setattr(client, "MOST_LOST", 3)
-    monkeypatch.setattr(Answering, "answer", lambda *_: (_ for _ in ()).throw(OSError))
+    monkeypatch.setattr(RequestHandler, "answer", lambda *_: (_ for _ in ()).throw(OSError))
 
-    with pytest.raises(RolloutAway, match=r"rollout rollout 0 at .* has ended 3 connections"):
+    with pytest.raises(RolloutUnreachable, match=r"rollout rollout 0 at .* has ended 3 connections"):
         asking(start(a_model(1)), away=60).complete(prompts_of(spec), SAMPLED, Weights("0.0", a_model()))
 
 
@@ -77,16 +77,16 @@ def test_prompt_that_can_not_be_completed_fails_the_training(start, spec):
 @pytest.mark.parametrize("fits", [5, 4])
 def test_rollout_without_enough_memory_completes_in_halves(start, tokenizer, spec, monkeypatch, fits):
     """Its memory is not the training's: that one's batches stay as they are."""
-    complete = Completing.__call__
+    complete = Completer.__call__
     model, prompts = a_model(), prompts_of(spec)
-    expected = [list(each) for each in Completing(model, tokenizer, spec)(prompts, SAMPLED)]
+    expected = [list(each) for each in Completer(model, tokenizer, spec)(prompts, SAMPLED)]
 
-    def limited(self: Completing, prompts: Sequence[Prompt], choosing: Choosing) -> list[tuple[int, ...]]:
+    def limited(self: Completer, prompts: Sequence[Prompt], options: SamplingOptions) -> list[tuple[int, ...]]:
         if len(prompts) > fits:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return complete(self, prompts, choosing)
+        return complete(self, prompts, options)
 
-    monkeypatch.setattr(Completing, "__call__", limited)
+    monkeypatch.setattr(Completer, "__call__", limited)
     rollouts = asking(start(a_model(1)))
 
     if fits == 5:
@@ -137,8 +137,8 @@ def test_rollout_that_loads_its_model_is_waited_for(tokenizer, spec, tmp_path):
     place = Place("rollout", 0, "127.0.0.1", free_port())
     server = RolloutServer(place, 0, 1, SECRET, tmp_path)
     server.start()
-    answering = Answering(model, Completing(model, tokenizer, spec))
-    loading = threading.Timer(0.5, server.ready, [answering])
+    handler = RequestHandler(model, Completer(model, tokenizer, spec))
+    loading = threading.Timer(0.5, server.ready, [handler])
     loading.start()
     rollouts = asking(place, section=sections)
 
@@ -163,21 +163,23 @@ def test_failure_of_one_rollout_does_not_wait_for_the_others(start, tokenizer, s
         rollouts.complete(prompts_of(spec), SAMPLED, Weights("0.0", other))
 
     rollouts.close()
-    slow.ready(Answering(own, Completing(own, tokenizer, spec)))
+    slow.ready(RequestHandler(own, Completer(own, tokenizer, spec)))
     stop(slow)
 
 
 def test_rollout_that_stays_away_is_named(spec):
     place = Place("rollout", 3, "127.0.0.1", free_port())
 
-    with pytest.raises(RolloutAway, match=rf"rollout rollout 3 at 127.0.0.1:{place.port}, rank 0 .* \(.*refused\)"):
+    with pytest.raises(
+        RolloutUnreachable, match=rf"rollout rollout 3 at 127.0.0.1:{place.port}, rank 0 .* \(.*refused\)"
+    ):
         asking(place, away=0.2).complete(prompts_of(spec), SAMPLED, Weights("0.0", a_model()))
 
 
 def test_who_does_not_know_the_secret_gets_nothing(start, spec):
     place = start(a_model())
 
-    with pytest.raises(RolloutAway, match="does not know the secret of this attempt"):
+    with pytest.raises(RolloutUnreachable, match="does not know the secret of this attempt"):
         asking(place, secret=b"x" * 32, away=0.2).complete(prompts_of(spec), SAMPLED, Weights("0.0", a_model()))
 
 

@@ -9,7 +9,7 @@ from torch import nn
 from workers.trainers import failures
 from workers.trainers.inference.engine.interface import Prompt
 from workers.trainers.rollouts import requests
-from workers.trainers.rollouts.completing import Choosing, Completing
+from workers.trainers.rollouts.completer import Completer, SamplingOptions
 from workers.trainers.rollouts.weights import OtherModel, check, dtype_of_weights, frozen_digest, take
 from workers.trainers.rollouts.wire import Wire
 
@@ -18,12 +18,12 @@ _TRANSFER_SECONDS = 60.0  # without a byte of weights that are being sent
 _DESCRIBED_SECONDS = 600.0  # the other side may first make a digest of its base model
 
 
-class Answering:
+class RequestHandler:
     """One request at a time, whichever rank it comes from: completions never depend on who else asks."""
 
-    def __init__(self, model: nn.Module, completing: Completing, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
+    def __init__(self, model: nn.Module, completer: Completer, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
         self._model = model
-        self._completing = completing
+        self._completer = completer
         self._patience_seconds = patience_seconds
         self._dtype = dtype_of_weights(model)
         self._frozen: str | None = None
@@ -37,7 +37,7 @@ class Answering:
             self._take(wire, str(header["version"]))
         elif header.get("kind") == requests.COMPLETE:
             prompts = requests.prompts_of(header, wire, size)
-            self._complete(wire, str(header["version"]), prompts, Choosing.from_document(header["choosing"]))
+            self._complete(wire, str(header["version"]), prompts, SamplingOptions.from_document(header["options"]))
         else:
             wire.send(_failed(ValueError(f"a request of an unknown kind {header.get('kind')!r:.80}")))
 
@@ -66,23 +66,23 @@ class Answering:
             self._changed.notify_all()
             wire.send({"kind": requests.TAKEN})
 
-    def _complete(self, wire: Wire, version: str, prompts: list[Prompt], choosing: Choosing) -> None:
+    def _complete(self, wire: Wire, version: str, prompts: list[Prompt], options: SamplingOptions) -> None:
         with self._changed:
             if not self._changed.wait_for(lambda: self._version == version, self._patience_seconds):
                 wire.send({"kind": requests.NEEDS})
                 return
             try:
-                found = self._completed(prompts, choosing)
+                found = self._completed(prompts, options)
             except Exception as error:  # noqa: BLE001  the training fails by it, whatever it is
                 traceback.print_exc()
                 wire.send(_failed(error))
                 return
         requests.send_completions(wire, found)
 
-    def _completed(self, prompts: list[Prompt], choosing: Choosing) -> list[tuple[int, ...]]:
+    def _completed(self, prompts: list[Prompt], options: SamplingOptions) -> list[tuple[int, ...]]:
         """In halves, where memory does not suffice for all at once."""
         try:
-            return self._completing(prompts, choosing)
+            return self._completer(prompts, options)
         except Exception as error:
             if not failures.is_out_of_memory(error) or len(prompts) < 2:
                 raise
@@ -91,7 +91,7 @@ class Answering:
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
         half = len(prompts) // 2
-        return [*self._completing(prompts[:half], choosing), *self._completing(prompts[half:], choosing)]
+        return [*self._completer(prompts[:half], options), *self._completer(prompts[half:], options)]
 
 
 def _failed(error: Exception) -> dict[str, str]:

@@ -31,7 +31,7 @@ class NotCompleted(TrainingFailure):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choosing:
+class SamplingOptions:
     """How tokens are chosen; ``ends``: the tokens that end a completion, and are a part of it."""
 
     max_new_tokens: int
@@ -44,11 +44,11 @@ class Choosing:
         return asdict(self)
 
     @classmethod
-    def from_document(cls, document: dict[str, Any]) -> "Choosing":
+    def from_document(cls, document: dict[str, Any]) -> "SamplingOptions":
         return cls(**{**document, "ends": tuple(document["ends"])})
 
 
-class Completing:
+class Completer:
     """The completions depend on prompts, seeds and weights; which prompts share a call changes them by rounding alone.
 
     ``gpu_share``: of the memory that the job may use on this GPU.
@@ -64,11 +64,11 @@ class Completing:
         self._gpu_share = gpu_share * spec.gpu_memory_fraction * (spec.gpu_memory_percent or 100) / 100
         self._generation: Generation | None = None  # found out by the first call
 
-    def __call__(self, prompts: Sequence[Prompt], choosing: Choosing) -> list[tuple[int, ...]]:
+    def __call__(self, prompts: Sequence[Prompt], options: SamplingOptions) -> list[tuple[int, ...]]:
         """The tokens of each completion. Raises NotCompleted."""
-        sampler = _WholeTokens(choosing, self._tokenizer)
+        sampler = _WholeTokens(options, self._tokenizer)
         with _at_rest(self._module, self._base, self._spec):
-            generation = self._found(choosing.ends)
+            generation = self._found(options.ends)
             vocabulary = int(self._base.get_input_embeddings().num_embeddings)  # type: ignore[arg-type]
             limits = Limits(_ANY_LENGTH, vocabulary, generation.longest)
             found = answer_accepted(
@@ -91,16 +91,16 @@ class Completing:
 class _WholeTokens(Sampler):
     """Keeps the token that ends a completion, which a policy learns too, and decodes nothing."""
 
-    def __init__(self, choosing: Choosing, tokenizer: PreTrainedTokenizerBase) -> None:
+    def __init__(self, options: SamplingOptions, tokenizer: PreTrainedTokenizerBase) -> None:
         sampling = Sampling(
-            max_new_tokens=choosing.max_new_tokens,
-            temperature=choosing.temperature,
-            top_p=choosing.top_p,
-            top_k=choosing.top_k,
+            max_new_tokens=options.max_new_tokens,
+            temperature=options.temperature,
+            top_p=options.top_p,
+            top_k=options.top_k,
         )
-        super().__init__(sampling, tokenizer, frozenset(choosing.ends))
-        self._last = choosing.max_new_tokens
-        self._final = frozenset(choosing.ends)
+        super().__init__(sampling, tokenizer, frozenset(options.ends))
+        self._last = options.max_new_tokens
+        self._final = frozenset(options.ends)
 
     def add(self, running: Running, token: int) -> None:
         running.tokens.append(token)
@@ -130,7 +130,7 @@ def _base_of(model: nn.Module) -> PreTrainedModel:
 
 @contextmanager
 def _at_rest(model: nn.Module, base: PreTrainedModel, spec: RunSpec) -> Iterator[None]:
-    """Without dropout, in the precision of the training, and without the model's own way of choosing tokens."""
+    """Without dropout, in the precision of the training, and without the model's own sampling settings."""
     training = [each for each in model.modules() if each.training]
     settings = base.generation_config
     base.generation_config = GenerationConfig()  # type: ignore[no-untyped-call]
