@@ -1,4 +1,4 @@
-"""Processor time of ten commands of `trainyard` against a real server, beside that of `python -c pass`.
+"""Processor time of commands of `trainyard` against a real server, beside that of `python -c pass`.
 
     python -m benchmarks.cli [--rounds 11] [--jobs 200]
 
@@ -24,10 +24,10 @@ from app.migrations.runner import upgrade
 from app.services.lifecycle import transitions
 from benchmarks.machine import description
 from tests.builders.factories import make_attempt, make_document, make_job, make_node
-from tests.systems.apps import Api
+from tests.systems.apps import SECRET_KEY, Api
 from tests.systems.served import serving
 
-GOALS = {"processor_seconds": 0.25}
+GOALS = {"processor_seconds": 0.25, "local_processor_seconds": 1.5, "whole_processor_seconds": 2.0}
 COMMANDS = (
     "jobs list",
     "jobs show {job}",
@@ -39,8 +39,14 @@ COMMANDS = (
     "attempts {job}",
     "usage",
     "nodes list",
+    "batches list",
+    "sweep list",
+    "doctor",
 )
-EXPECTED = {"watch JOB": (3,)}  # of a job that was cancelled
+# On the database itself: each serves itself the part of the API that it asks.
+LOCAL = ("jobs list --local", "nodes list --local", "projects list --local")
+WHOLE = ("routes",)  # imports the whole application
+EXPECTED = {"watch JOB": (3,), "doctor": (0, 1)}  # of a job that was cancelled; of a server without nodes
 BARE = [sys.executable, "-c", "pass"]
 
 
@@ -60,7 +66,7 @@ def main(arguments: list[str]) -> None:
         "bare_seconds": bare,
         "commands": {name: {"processor_seconds": used, "ratio": round(used / bare, 1)} for name, used in taken.items()},
         "goals": GOALS,
-        "met": max(taken.values()) <= GOALS["processor_seconds"],
+        "met": all(used <= GOALS[_goal(name)] for name, used in taken.items()),
         "machine": machine,
     }
     print(json.dumps(report))
@@ -78,8 +84,14 @@ def measured(rounds: int, jobs: int) -> dict[str, float]:
     job_id = fill(api, jobs)
     try:
         with serving(api) as served:
-            environment = {**os.environ, "TRAINYARD_URL": served.url, "TRAINYARD_API_KEY": api.key}
-            return timed(job_id, environment, rounds)
+            environment = {
+                **os.environ,
+                "TRAINYARD_URL": served.url,
+                "TRAINYARD_API_KEY": api.key,
+                "TRAINYARD_DATABASE_URL": "",
+                "TRAINYARD_SECURITY_SECRET_KEY": SECRET_KEY,
+            }
+            return timed(job_id, environment, folder, rounds)
     finally:
         db.close()
         shutil.rmtree(folder)
@@ -97,17 +109,26 @@ def fill(api: Api, jobs: int) -> str:
     return job_id
 
 
-def timed(job_id: str, environment: Mapping[str, str], rounds: int) -> dict[str, float]:
+def timed(job_id: str, environment: Mapping[str, str], folder: Path, rounds: int) -> dict[str, float]:
+    """The database is in the folder, which is the data directory of commands that work on it alone."""
     module = [sys.executable, "-m", "app.cli.main"]
     commands = {
         "bare": BARE,
-        **{line.format(job="JOB"): [*module, *line.format(job=job_id).split()] for line in COMMANDS},
+        **{line.format(job="JOB"): [*module, *line.format(job=job_id).split()] for line in (*COMMANDS, *LOCAL, *WHOLE)},
     }
     taken: dict[str, list[float]] = {name: [] for name in commands}
     for _ in range(rounds):
         for name, command in commands.items():
-            taken[name].append(processor_seconds(name, command, environment))
+            data_dir = folder if name in LOCAL else folder / "none"
+            where = {"TRAINYARD_DATA_DIR": str(data_dir)}
+            taken[name].append(processor_seconds(name, command, {**environment, **where}))
     return {name: round(statistics.median(each), 3) for name, each in taken.items()}
+
+
+def _goal(name: str) -> str:
+    if name in WHOLE:
+        return "whole_processor_seconds"
+    return "local_processor_seconds" if name in LOCAL else "processor_seconds"
 
 
 def processor_seconds(name: str, command: Sequence[str], environment: Mapping[str, str]) -> float:

@@ -91,9 +91,9 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--requests", type=int, default=100, help="small ones, each way")
     given = parser.parse_args(arguments)
     machine, folder = description(), Path(tempfile.mkdtemp(prefix="trainyard-interactive-"))
-    up = RunningUp(folder / "data").wait_until_ready()
+    up = RunningUp(folder / "data")
     try:
-        figures = measured(up, folder, given)
+        figures = measured(up.wait_until_ready(), folder, given)
     finally:
         up.stop()
         shutil.rmtree(folder, ignore_errors=True)

@@ -24,14 +24,17 @@ from functools import partial
 from pathlib import Path
 
 from app.host.overlays import lack_of_overlays
+from app.host.own_users import lack_of_own_users, uid_range
 from benchmarks.machine import description
 from workers.sandbox.control_groups import Limits, find_hierarchies, joining
+from workers.sandbox.own_user import take_user
 from workers.sandbox.sandbox import Bubblewrap, ProcessGroup, Sandbox
 from workers.sandbox.spec import FilesystemView, ImageRoot, SandboxSpec
 
 PROGRAM = ("true",)
 LIMITS = Limits(memory_mb=1024, processes=100, cpus=1.0)
 ALONE = "alone"
+UIDS = "700000-765535"
 BUSYBOX = Path("/bin/busybox")  # of Debian's busybox-static
 
 
@@ -59,6 +62,8 @@ def measured(folder: Path, rounds: int) -> dict[str, list[float]]:
         "sandbox, the machine's network": partial(start, Bubblewrap(), SandboxSpec(view=view, own_network=False)),
         "sandbox": partial(start, Bubblewrap(), SandboxSpec(view=view)),
     }
+    if not lack_of_own_users(UIDS, folder):
+        starts["sandbox with a user of its own"] = partial(start_as_own_user, view)
     if find_hierarchies().parents:
         starts["in a control group"] = partial(start_in_group, ProcessGroup(), SandboxSpec(view=view))
         starts["sandbox in a control group"] = partial(start_in_group, Bubblewrap(), SandboxSpec(view=view))
@@ -92,6 +97,13 @@ def start(sandbox: Sandbox, spec: SandboxSpec) -> None:
     with sandbox.enclosed(PROGRAM, spec) as enclosed:
         command = joining(spec.joined, enclosed.command)
         subprocess.run(command, pass_fds=enclosed.files, cwd=spec.view.run_dir, check=True)
+
+
+def start_as_own_user(view: FilesystemView) -> None:
+    """As the first user of the range that is free."""
+    user = take_user(uid_range(UIDS))
+    start(Bubblewrap(), SandboxSpec(view=view, user=user))
+    user.release(ended=True)
 
 
 def start_in_group(sandbox: Sandbox, spec: SandboxSpec) -> None:

@@ -31,6 +31,12 @@ class NodeSettings:
     software: tuple[Path, ...] = setting(
         (Path("/opt"),), "directories of programs that jobs may read, besides the system's and Trainyard's own"
     )
+    uids: str = setting(
+        "700000-765535",
+        "users of the machine of which a worker that is root gives each attempt one of its own; empty: all have the "
+        "worker's",
+        rules.user_ids,
+    )
     pin_cores: bool = setting(
         False, "give each job that reserves cpu_cores cores of its own, on which it stays, as long as enough are free"
     )

@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -204,6 +205,7 @@ RANK_VARIABLES = frozenset(
         "TRAINYARD_CHANNEL",
     }
 )
+_hints = cache(get_type_hints)  # takes as long as all else of reading settings
 _DATA_OF_A_RANK = re.compile(r"TRAINYARD_DATA_[0-9]+")
 
 
@@ -216,9 +218,9 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
     problems: list[str] = []
     known = set(CLIENT_VARIABLES | RANK_VARIABLES)
     concerns: dict[str, Any] = {}
-    for concern, cls in get_type_hints(Settings).items():
+    for concern, cls in _hints(Settings).items():
         values: dict[str, Any] = {}
-        for name, kind in get_type_hints(cls).items():
+        for name, kind in _hints(cls).items():
             variable = variable_name(concern, name)
             known.add(variable)
             if variable in env:

@@ -13,8 +13,8 @@ class StorageSettings:
     roots: tuple[Path, ...] = setting((), "colon-separated directories from which jobs may read models and data")
     output_roots: tuple[Path, ...] = setting(
         (),
-        "colon-separated directories below which output_path may lie; {project} in one stands for the job's project; "
-        "empty: all roots, for all projects",
+        "colon-separated directories below which output_path and log_path may lie; {project} in one stands for the "
+        "job's project; empty: all roots, for all projects",
     )
     max_output_files: int = setting(10_000, "a job whose output has more files fails during export", rules.at_least_one)
     max_output_size_mb: int = setting(

@@ -13,6 +13,7 @@ LONGEST_POLL_SECONDS = 2.0
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 # Names appear in URLs, file names, queue names and, after an @, in Celery's worker names.
 HOST_NETWORK = "host"
+_LEAST_USER, _MOST_USER = 1000, 2**32 - 3  # below are users of the system; the last two stand for no user
 _NODE_NAME = re.compile(r"(?!\.+$)[A-Za-z0-9._-]{1,63}")
 
 
@@ -89,6 +90,15 @@ def sandbox(value: str) -> None:
 def network(value: str) -> None:
     if value not in ("none", HOST_NETWORK):
         raise ValueError("expected none or host")
+
+
+def user_ids(value: str) -> None:
+    """Empty, or FIRST-LAST."""
+    first, _, last = value.partition("-")
+    if not value:
+        return
+    if not (first.isdecimal() and last.isdecimal() and _LEAST_USER <= int(first) <= int(last) <= _MOST_USER):
+        raise ValueError(f"expected FIRST-LAST, user IDs of {_LEAST_USER} to {_MOST_USER}, or nothing")
 
 
 def warm(value: str) -> None:

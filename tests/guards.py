@@ -24,11 +24,12 @@ LASTING_THREADS = ("tqdm_monitor", "TMonitor", "pytest_timeout", "grpc")
 # One per process, started by the standard library on first use, ends with it.
 LASTING_PROCESSES = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 
-# Processes of the previous check that do not descend from the tests.
-_others: set[int] = set()
-
 T = TypeVar("T")
 Process = tuple[int, int]  # pid and start in ticks since boot: a pid alone may be another process by now
+
+# Processes of the previous check: those that do not descend from the tests, and those that ran before the latest test.
+_others: set[int] = set()
+_elders: set[Process] = set()
 
 
 def mark_descendants() -> None:
@@ -47,7 +48,9 @@ def no_leaked_threads() -> Iterator[None]:
 @contextmanager
 def no_leaked_processes(owned: set[int]) -> Iterator[None]:
     """Fails on, and ends, processes that began inside; ``owned`` are pids that a longer fixture ends."""
-    before = _descendants()
+    before = _descendants(_elders)
+    _elders.clear()
+    _elders.update(before)
     yield
     leaked = _wait_until_empty(lambda: _new_processes(before, owned))
     said = [_describe(process) for process in leaked]
@@ -111,7 +114,7 @@ def _is_ours(thread: threading.Thread) -> bool:
 
 def _new_processes(before: set[Process], owned: set[int]) -> list[Process]:
     elders = {pid for pid, _ in before} | owned
-    return [process for process in _descendants() - before if not _belongs_to(process, elders)]
+    return [process for process in _descendants(before) - before if not _belongs_to(process, elders)]
 
 
 def _belongs_to(process: Process, elders: set[int]) -> bool:
@@ -133,22 +136,26 @@ class _Stat(NamedTuple):
     started: int
 
 
-def _descendants() -> set[Process]:
+def _descendants(known: set[Process]) -> set[Process]:
+    """With those of ``known`` that are still there."""
     present = set(psutil.pids()) - {os.getpid()}
-    # A process that was none of ours a moment ago does not become one: most need no second look.
+    # What a process was a moment ago it still is: most need no second look.
     _others.intersection_update(present)
-    stats = {pid: stat for pid in present - _others if (stat := _stat(pid)) is not None}
+    kept = {process for process in known if process[0] in present}
+    elders = {pid for pid, _ in kept}
+    stats = {pid: stat for pid in present - _others - elders if (stat := _stat(pid)) is not None}
     marked = f"{MARK}={os.environ[MARK]}".encode()
-    ours = {pid for pid in stats if _is_below(os.getpid(), pid, stats) or marked in _environment(pid)}
+    ancestors = elders | {os.getpid()}
+    ours = {pid for pid in stats if _is_below(ancestors, pid, stats) or marked in _environment(pid)}
     _others.update(stats.keys() - ours)
-    return {(pid, stats[pid].started) for pid in ours if stats[pid].state not in "ZX"}
+    return kept | {(pid, stats[pid].started) for pid in ours if stats[pid].state not in "ZX"}
 
 
-def _is_below(ancestor: int, pid: int, stats: Mapping[int, _Stat]) -> bool:
+def _is_below(ancestors: set[int], pid: int, stats: Mapping[int, _Stat]) -> bool:
     """Also of those that were started with an empty environment."""
     while pid in stats:
         pid = stats[pid].parent
-    return pid == ancestor
+    return pid in ancestors
 
 
 def _stat(pid: int) -> _Stat | None:

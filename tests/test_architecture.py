@@ -4,7 +4,8 @@ import ast
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -118,10 +119,10 @@ def test_no_file_holds_more_than_one_can_read():
 
 def test_no_function_is_longer_than_a_screen():
     too_long = {
-        f"{_name(path)}:{function.lineno} {function.name}": length
+        f"{_name(path)}:{line} {name}": length
         for path in OURS
-        for function in _functions(path)
-        if (length := (function.end_lineno or 0) - function.lineno + 1) > _function_limit(path)
+        for line, name, length in _content(path).functions
+        if length > _function_limit(path)
     }
 
     assert too_long == {}
@@ -133,11 +134,10 @@ def test_every_file_name_says_what_the_file_holds():
 
 def test_only_the_lifecycle_writes_a_jobs_status():
     writers = {
-        f"{_name(path)}: {ast.unparse(node)}"
+        f"{_name(path)}: {statement}"
         for path in _sources("app", "tasks", "workers")
         if _name(path) != "app/services/lifecycle/transitions.py"
-        for node in ast.walk(ast.parse(path.read_text()))
-        if _sets_status(node)
+        for statement in _content(path).writes_of_status
     }
 
     assert writers == set()
@@ -145,11 +145,7 @@ def test_only_the_lifecycle_writes_a_jobs_status():
 
 def test_only_config_reads_the_environment():
     # What users import, trainyard/, runs inside their process: the ranks' variables are its interface.
-    readers = {
-        _name(path)
-        for path in _sources("app", "tasks", "workers")
-        if any(_is_environment(node) for node in ast.walk(ast.parse(path.read_text())))
-    }
+    readers = {_name(path) for path in _sources("app", "tasks", "workers") if _content(path).reads_environment}
 
     assert readers - set(ENVIRONMENT) == set()
 
@@ -164,7 +160,7 @@ def test_imports_only_the_standard_library(package, ours):
     foreign = {
         f"{_name(path)}: {module}"
         for path in _sources(package)
-        for module in _imports(path)
+        for module in _content(path).imports
         if not {module.split(".")[0], ".".join(module.split(".")[:2])} & allowed
     }
 
@@ -172,7 +168,7 @@ def test_imports_only_the_standard_library(package, ours):
 
 
 def test_only_trainers_import_what_trains():
-    importers = {_name(path) for path in OURS if HEAVY & {module.split(".")[0] for module in _imports(path)}}
+    importers = {_name(path) for path in OURS if HEAVY & {module.split(".")[0] for module in _content(path).imports}}
 
     # CMA-ES computes with arrays; it is a process of its own as well.
     assert {name for name in importers if not name.startswith("workers/trainers/")} == {"app/search/evolution.py"}
@@ -202,11 +198,10 @@ def test_process_starts_without_what_trains(modules):
 def test_sections_of_a_job_document_are_read_by_attribute() -> None:
     """A document is typed from its schema on: only what writes or stores JSON knows sections by their keys."""
     found = [
-        f"{_name(path)}:{node.lineno}"
+        f"{_name(path)}:{line}"
         for path in _sources("app/domain", "app/services", "workers", "tasks")
         if _name(path) not in SECTIONS_BY_KEY
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.expr) and _key_of(node) in SECTIONS
+        for line in _content(path).sections_by_key
     ]
 
     assert found == []
@@ -221,22 +216,38 @@ def _key_of(node: ast.expr) -> object:
     return None
 
 
-def _functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield node
-
-
 def _function_limit(path: Path) -> int:
     return TRAINER_FUNCTION_LINES if _name(path).startswith("workers/trainers/") else FUNCTION_LINES
 
 
-def _imports(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+@dataclass
+class _Content:
+    """What the rules ask of a file; ``functions`` are line, name and length."""
+
+    functions: list[tuple[int, str, int]] = field(default_factory=list)
+    imports: list[str] = field(default_factory=list)
+    writes_of_status: list[str] = field(default_factory=list)
+    sections_by_key: list[int] = field(default_factory=list)
+    reads_environment: bool = False
+
+
+@cache
+def _content(path: Path) -> _Content:
+    """Each file is parsed once for all rules; trees of a thousand files would be too large to keep."""
+    content = _Content()
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            content.functions.append((node.lineno, node.name, (node.end_lineno or 0) - node.lineno + 1))
+        elif isinstance(node, ast.Import):
+            content.imports += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            yield node.module or ""
+            content.imports.append(node.module or "")
+        elif isinstance(node, ast.expr) and _key_of(node) in SECTIONS:
+            content.sections_by_key.append(node.lineno)
+        if _sets_status(node):
+            content.writes_of_status.append(ast.unparse(node))
+        content.reads_environment |= _is_environment(node)
+    return content
 
 
 def _sets_status(node: ast.AST) -> bool:

@@ -11,6 +11,8 @@ class InteractiveSession(TypedDict):
     attempt: int
     kind: str
     rank: int
+    role: str | None
+    index: int | None
     command: list[str]
     port: int | None
     tty: bool

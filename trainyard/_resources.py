@@ -134,12 +134,16 @@ class Projects:
         description: str | None = None,
         quota: Mapping[str, Any] | None = None,
         sessions: str | None = None,
+        required_capabilities: Sequence[str] | None = None,
     ) -> records.Project:
         """Omitted fields and limits are unchanged; a limit of None is removed.
 
-        ``sessions``: whether people may reach its running jobs; allowed, recorded or off.
+        ``sessions``: whether people may reach its running jobs; allowed, recorded or off. ``required_capabilities``:
+        what nodes of its jobs must have, such as ``sandbox:full``; an empty list demands nothing.
         """
-        body = without_unset(description=description, quota=quota, sessions=sessions)
+        body = without_unset(
+            description=description, quota=quota, sessions=sessions, required_capabilities=required_capabilities
+        )
         return cast("records.Project", self._calls.record("PATCH", f"/v1/projects/{quote(name)}", body=body))
 
     def change_egress(self, name: str, *, add: Sequence[str] = (), remove: Sequence[str] = ()) -> records.Project:
@@ -175,6 +179,16 @@ class Keys:
 
     def revoke(self, key_id: str) -> None:
         self._calls.send("DELETE", f"/v1/keys/{quote(key_id)}")
+
+
+class Users:
+    """People who sign in at the dashboard by an identity provider."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+
+    def list(self, *, order_by: str = "") -> Iterator[records.User]:
+        return cast("Iterator[records.User]", self._calls.pages("/v1/users", "users", query_of(order_by=order_by)))
 
 
 class Audit:

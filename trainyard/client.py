@@ -48,7 +48,7 @@ from trainyard._inference import InferenceJobs
 from trainyard._job_logs import JobLogs
 from trainyard._provenance import Provenance
 from trainyard._reaching import Reaching
-from trainyard._resources import Audit, Data, Keys, Models, Nodes, Projects, Queues, Webhooks
+from trainyard._resources import Audit, Data, Keys, Models, Nodes, Projects, Queues, Users, Webhooks
 from trainyard._services import Services
 from trainyard._sweeps import Sweeps
 from trainyard._waiting import poll
@@ -109,6 +109,7 @@ class Client(JobLogs, Reaching):
         self.nodes = Nodes(self._calls)
         self.projects = Projects(self._calls)
         self.keys = Keys(self._calls)
+        self.users = Users(self._calls)
         self.audit = Audit(self._calls)
         self.models = Models(self._calls)
         self.webhooks = Webhooks(self._calls)
@@ -217,7 +218,10 @@ class Client(JobLogs, Reaching):
         return self._verb(job_id, "pause", {"save_checkpoint": save_checkpoint, **without_unset(force=force or None)})
 
     def resume(self, job_id: str, *, checkpoint_id: str = "", from_best: bool = False) -> Job:
-        """Resume a paused job: where it stopped, from one of its checkpoints, or from its best one."""
+        """Resume a paused job: where it stopped, from one of its checkpoints, or from its best one.
+
+        One that has not stopped for its pause yet trains on.
+        """
         return self._verb(
             job_id, "resume", {"checkpoint_id": checkpoint_id, **without_unset(from_best=from_best or None)}
         )
@@ -254,7 +258,7 @@ class Client(JobLogs, Reaching):
 
     def wait_paused(self, job_id: str, *, timeout_seconds: float = float("inf"), poll_seconds: float = 0.5) -> Job:
         """The job once no pause is pending: it is PAUSED, has ended, or continues because its checkpoint could not
-        be saved (event ``job.pause_failed``). Raises TimeoutError.
+        be saved (event ``job.pause_failed``) or the pause was taken back. Raises TimeoutError.
         """
         return self._wait(job_id, lambda job: job.requested is None, "paused", timeout_seconds, poll_seconds)
 

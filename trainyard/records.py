@@ -313,6 +313,24 @@ class Key(TypedDict):
     replaced_by: str | None
 
 
+class User(TypedDict):
+    """A person of an identity provider; ``role`` and ``project`` are those of the key of the sign-ins."""
+
+    user_id: str
+    name: str
+    email: str
+    email_verified: bool
+    issuer: str
+    subject: str
+    groups: list[str]
+    key_id: str
+    role: str | None
+    project: str | None
+    is_active: bool
+    created_at: str
+    last_seen_at: str
+
+
 class NewKey(TypedDict):
     """The only answer that ever contains ``key`` and ``secret_key``."""
 

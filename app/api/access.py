@@ -1,4 +1,4 @@
-"""API keys and projects."""
+"""API keys, people of an identity provider, and projects."""
 
 from typing import Any
 
@@ -18,13 +18,15 @@ from app.schemas.projects import (
     ProjectSchema,
     UsageSchema,
 )
+from app.schemas.users import PersonSchema, UserQuerySchema
 from app.security.permissions import Permission, Role
-from app.services.access import api_keys, projects
+from app.services.access import api_keys, projects, web_users
 from app.services.access.api_keys import WantedKey
 from app.services.queues import project_quotas
 
 blueprint = Blueprint("access", __name__)
 _KEY, _NEW_KEY, _PROJECT, _USAGE = KeySchema(), NewKeySchema(), ProjectSchema(), UsageSchema()
+_USER = PersonSchema()
 
 
 @blueprint.get("/keys")
@@ -43,6 +45,19 @@ def create_key(body: dict[str, Any]) -> Reply:
     recorder = _key_reply_recorder()
     api_keys.create_for(plane().db, plane().box, caller(), wanted, on_written=recorder)
     return recorder.reply
+
+
+@blueprint.get("/users")
+@operation(
+    "List the people of the identity provider",
+    permission=Permission.MANAGE_KEYS,
+    query=UserQuerySchema,
+    answer=PersonSchema,
+    items="users",
+)
+def list_users(query: dict[str, Any]) -> dict[str, Any]:
+    with plane().db.read() as session:
+        return page_data("users", _USER, web_users.page(session, caller(), page_request(query)), query)
 
 
 @blueprint.get("/keys/<key_id>")

@@ -57,7 +57,7 @@ def pause_job(job_id: str, body: dict[str, Any]) -> Reply:
 
 @blueprint.post("/jobs/<job_id>/resume")
 @operation(
-    "Resume a paused job",
+    "Resume a paused job, or take back a pause that it has not carried out yet",
     permission=Permission.MANAGE,
     body=ResumeSchema,
     body_optional=True,

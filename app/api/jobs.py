@@ -81,7 +81,12 @@ def get_job(job_id: str) -> Reply:
 
 
 @blueprint.patch("/jobs/<job_id>")
-@operation("Update an unfinished job", permission=Permission.MANAGE, body=ChangeJobSchema, answer=JobSchema)
+@operation(
+    "Update a job; of one that has ended its labels",
+    permission=Permission.MANAGE,
+    body=ChangeJobSchema,
+    answer=JobSchema,
+)
 def change_job(job_id: str, body: dict[str, Any]) -> Reply:
     recorder = ReplyRecorder(_shown)
     updates.change(plane(), caller(), job_id, body, on_written=recorder)

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import click
 
 from app.cli.output import age
+from app.host.imports import uncollected_imports
 from app.services.operations.data_dir import url_file
 from config.settings import SettingsError, client_environment, load_settings
 from trainyard._http import LOOPBACK, base_url
@@ -58,7 +59,8 @@ def server(project: str = "") -> Iterator[Client]:
     """
     try:
         if is_local():
-            from app.cli.own_api import own_api  # noqa: PLC0415 – slow to import, and only --local needs it
+            with uncollected_imports():
+                from app.cli.own_api import own_api  # noqa: PLC0415 – slow to import, and only --local needs it
 
             with own_api() as (url, key):
                 yield Client(url, key, project=project)

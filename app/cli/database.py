@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from app.domain.errors import TrainyardError
+from app.host.imports import uncollected_imports
 
 if TYPE_CHECKING:
     from app.database.engine import Database
@@ -27,8 +28,9 @@ def cli_settings() -> "Settings":
 @contextmanager
 def admin_database() -> "Iterator[Database]":
     """The database of TRAINYARD_DATA_DIR or TRAINYARD_DATABASE_URL. Raises ClickException unless it is initialized."""
-    from app.database.from_settings import open_database
-    from app.migrations.versioning import HEAD, is_current
+    with uncollected_imports():
+        from app.database.from_settings import open_database
+        from app.migrations.versioning import HEAD, is_current
 
     settings = cli_settings()
     with failures_as_messages():

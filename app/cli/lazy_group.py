@@ -8,6 +8,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from app.domain.suggestions import did_you_mean
+from app.host.imports import uncollected_imports
 
 
 class LazyGroup(click.Group):
@@ -24,7 +25,8 @@ class LazyGroup(click.Group):
         if cmd_name not in self._table:
             return None
         module, _, attribute = self._table[cmd_name][0].partition(":")
-        command: click.Command = getattr(importlib.import_module(module), attribute)
+        with uncollected_imports():
+            command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
 
     def resolve_command(

@@ -96,6 +96,18 @@ _SYNONYMS: Mapping[str, tuple[str, ...]] = {
     "output_dir": ("output_path",),
     "retries": ("max_retries",),
     "timeout": ("max_runtime_seconds",),
+    # States.
+    "running": ("TRAINING",),
+    "waiting": ("QUEUED",),
+    "done": ("COMPLETED",),
+    "ended": ("COMPLETED",),
+    "finished": ("COMPLETED",),
+    "succeeded": ("COMPLETED",),
+    "success": ("COMPLETED",),
+    "error": ("FAILED",),
+    "crashed": ("FAILED",),
+    "killed": ("CANCELLED",),
+    "aborted": ("CANCELLED",),
     # Commands.
     "job": ("jobs",),
     "run": ("submit",),

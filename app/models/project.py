@@ -10,6 +10,7 @@ from app.domain.interactive import ALLOWED
 from app.domain.scheduling.fair_share import document_of, quota_of
 from app.models.base import Base, utc_now
 
+DEMANDS = "required_capabilities"
 _NEXT_NUMBER = text("(SELECT coalesce(max(number), 0) + 1 FROM project)")
 
 
@@ -21,12 +22,18 @@ class Project(Base):
     # For clients that identify projects by number: `default` is 1, and numbers never change.
     number: Mapped[int] = mapped_column(default=_NEXT_NUMBER, server_default=text("0"))
     description: Mapped[str] = mapped_column(String(255), default="", server_default=text("''"))
-    quota: Mapped[dict[str, Any]] = mapped_column(default=dict, server_default=text("'{}'"))  # only limits that are set
+    # Only limits that are set, and under DEMANDS what it demands of nodes.
+    quota: Mapped[dict[str, Any]] = mapped_column(default=dict, server_default=text("'{}'"))
     # Services that its jobs may connect to, as host:port.
     egress: Mapped[list[Any]] = mapped_column(default=list, server_default=text("'[]'"))
     # Shells, commands and forwarded ports of people in its jobs: allowed, recorded or off.
     sessions: Mapped[str] = mapped_column(String(16), default=ALLOWED, server_default=ALLOWED)
     created_at: Mapped[datetime] = mapped_column(default=utc_now)
+
+    @property
+    def required_capabilities(self) -> list[str]:
+        """Capabilities that the nodes of its jobs must have, such as a rung of isolation."""
+        return list(self.quota.get(DEMANDS, ()))
 
     @property
     def limits(self) -> dict[str, Any]:

@@ -17,8 +17,14 @@ _INSTANCE = {
         "first_rank": _INTEGER | {"description": "Number of its first rank among those of the job, as in logs"},
         "ranks": _INTEGER,
         "exit_code": {"type": ["integer", "null"], "description": "Missing until it has ended"},
-        "cpu_seconds": {"type": "number", "description": "Processor time that it has used, once it has ended"},
-        "peak_memory_mb": {"type": "number", "description": "The most memory that it was seen to have at once, in MiB"},
+        "cpu_seconds": {
+            "type": "number",
+            "description": "Processor time that it has used by now; missing until it was seen once",
+        },
+        "peak_memory_mb": {
+            "type": "number",
+            "description": "The most memory that it was seen to have at once by now, in MiB",
+        },
     },
 }
 

@@ -191,6 +191,10 @@ class InferenceTaskSchema(DocumentSchema):
 
 class InferenceOutputSchema(DocumentSchema):
     path = Text(longest=4096, **says("Directory to copy the results to, besides the artifacts; never overwritten"))
+    log_path = Text(
+        longest=4096,
+        **says("Directory to copy the log of each attempt to when it ends, below a directory with the job's id"),
+    )
     format = Choice(
         FORMATS,
         **says(
@@ -270,6 +274,7 @@ class SubmitInferenceSchema(DocumentSchema):
 # Fields of `output` that are of `output_config` in a stored document.
 _OUTPUT = {
     "path": "output_path",
+    "log_path": "log_path",
     "max_size_mb": "max_output_size_mb",
     "credentials": "credentials",
     "storage_options": "storage_options",

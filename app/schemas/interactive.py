@@ -108,7 +108,9 @@ class SessionSchema(Schema):
     job_id = fields.String(attribute="row.job_id")
     attempt = fields.Integer(attribute="row.attempt")
     kind = fields.String(attribute="row.kind", **says("exec, shell or port_forward"))
-    rank = fields.Integer(attribute="row.rank")
+    rank = fields.Integer(attribute="row.rank", **says("Among all of the job"))
+    role = fields.String(allow_none=True, **says("Whose instance has the rank; null: the job has no roles"))
+    index = fields.Integer(allow_none=True, **says("The instance of the role"))
     command = fields.Function(
         lambda details: details.row.request.get("command", []),
         metadata={"type": "array", "items": {"type": "string"}, "description": "Empty: a login shell, or a port"},

@@ -4,7 +4,7 @@ import re
 
 from marshmallow import Schema, fields
 
-from app.domain.administration import LONGEST_DESCRIPTION, MOST_OF_QUOTA
+from app.domain.administration import LONGEST_DESCRIPTION, MOST_DEMANDS, MOST_OF_QUOTA
 from app.domain.interactive import SWITCHES
 from app.domain.names import NAME, NAME_RULE
 from app.domain.spec.locations.egress import MOST_SERVICES, SERVICE, SERVICE_RULE
@@ -18,6 +18,9 @@ _MONTH_RULE = "must be a month such as 2026-05"
 _SESSIONS = says(
     "shells, commands, forwarded connections and ports of its jobs: allowed, recorded (what shells and commands show "
     "is kept), or off"
+)
+_DEMANDS = says(
+    "capabilities that nodes of its jobs must have, such as sandbox:full: the whole list; also for jobs that wait"
 )
 _EGRESS = says("services that jobs with resource_config.network gate may connect to: the whole list")
 
@@ -73,6 +76,7 @@ class CreateProjectSchema(DocumentSchema):
     quota = fields.Nested(QuotaSchema)
     egress = Texts(most=MOST_SERVICES, form=SERVICE, rule=SERVICE_RULE, **_EGRESS)
     sessions = Choice(SWITCHES, **_SESSIONS)
+    required_capabilities = Texts(most=MOST_DEMANDS, **_DEMANDS)
 
 
 class ChangeProjectSchema(DocumentSchema):
@@ -80,6 +84,7 @@ class ChangeProjectSchema(DocumentSchema):
     quota = fields.Nested(QuotaSchema)
     egress = Texts(most=MOST_SERVICES, form=SERVICE, rule=SERVICE_RULE, **_EGRESS)
     sessions = Choice(SWITCHES, **_SESSIONS)
+    required_capabilities = Texts(most=MOST_DEMANDS, **_DEMANDS)
 
 
 class ChangeEgressSchema(DocumentSchema):
@@ -107,6 +112,7 @@ class ProjectSchema(Schema):
     )
     egress = fields.List(fields.String())
     sessions = fields.String(**_SESSIONS)
+    required_capabilities = fields.List(fields.String(), **_DEMANDS)
     created_at = Moment()
 
 

@@ -148,6 +148,10 @@ class MethodSchema(DocumentSchema):
     shrink_coef = Number(*SHRINK_COEF, load_default=0.1, **says("anneal: how fast the neighbourhood shrinks"))
 
 
+class ForkMethodSchema(MethodSchema):
+    seed = Whole(0, MAX_SEED, **says("Default: one more than that of the sweep, so that no draw is repeated"))
+
+
 class EarlyStoppingSchema(DocumentSchema):
     name = Choice(EARLY_STOPPING, load_default="none", **says("Which trials are stopped at rungs"))
     unit = Choice(UNITS, load_default="steps", **says("Of min and max; tokens is refused so far"))
@@ -299,7 +303,7 @@ class ForkSweepSchema(DocumentSchema):
     labels = _labels()
     parameters = FreeObject(most=MAX_PARAMETERS, **says("Must contain the values of every trial so far"))
     require = fields.List(Text(longest=500, shortest=1), validate=validate.Length(max=64))
-    method = Section(MethodSchema)
+    method = Section(ForkMethodSchema)
     early_stopping = Section(EarlyStoppingSchema)
     budget = Section(ChangeBudgetSchema, **says("Parts that differ; null removes a bound"))
 

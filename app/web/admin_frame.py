@@ -14,6 +14,7 @@ TABS = (
     ("Queues", "web_admin_queues.queues", Permission.VIEW),
     ("Webhooks", "web_admin_webhooks.webhooks", Permission.VIEW),
     ("Audit", "web_admin_audit.entries", Permission.VIEW_AUDIT),
+    ("People", "web_admin_people.people", Permission.MANAGE_KEYS),
     ("Sign-ins", "web_admin_sign_ins.sign_ins", Permission.MANAGE_KEYS),
 )
 

@@ -22,9 +22,10 @@ from app.web.routes import (
     static_files,
     submit,
     sweeps,
+    sweeps_fork,
     sweeps_new,
 )
-from app.web.routes.admin import audit, keys, projects, queues, sign_ins, start, webhooks
+from app.web.routes.admin import audit, keys, people, projects, queues, sign_ins, start, webhooks
 
 ROOT = root.blueprint  # at `/`
 BLUEPRINTS = (
@@ -40,13 +41,14 @@ BLUEPRINTS = (
     compare.blueprint,
     sweeps.blueprint,
     sweeps_new.blueprint,
+    sweeps_fork.blueprint,
     evaluations.blueprint,
     evaluations_new.blueprint,
     nodes.blueprint,
     shares.blueprint,
     submit.blueprint,
     *(start.blueprint, keys.blueprint, projects.blueprint, queues.blueprint, webhooks.blueprint),
-    *(audit.blueprint, sign_ins.blueprint),
+    *(audit.blueprint, people.blueprint, sign_ins.blueprint),
     live.blueprint,
     sign_in.blueprint,
     oidc.blueprint,

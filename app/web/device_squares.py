@@ -1,17 +1,22 @@
-"""How devices are drawn: a square each, with a letter for the project that uses it, or how much it does in percent."""
+"""How devices are drawn: a square each, with a letter for the project that uses it, or how much it does in percent.
+
+Of many nodes, each is one square.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from string import ascii_uppercase
 
-from app.services.nodes.device_grid import FREE, OUT, PART, DeviceSeen, NodeSeen
+from app.services.nodes.device_grid import FREE, OUT, PART, DeviceSeen, NodeSeen, NodeSum
 
 ALLOCATION, UTILIZATION, MEMORY = "allocation", "utilization", "memory"
 VIEWS = (ALLOCATION, UTILIZATION, MEMORY)
 OTHERS = "another project"  # one that the reader may not see
 _TINTS = 8
 _HEATS = 5
+_BAD = ("lost", "quarantined")
+_SYMBOLS = {"lost": "✕", "quarantined": "⊘", "draining": "◔", "drained": "‖"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +54,21 @@ def squares(node: NodeSeen, view: str, marks: Mapping[str, Mark]) -> list[Square
     return [_square(device, view, marks) for device in node.devices]
 
 
+def node_square(node: NodeSum, view: str) -> Square:
+    """A whole node as one square: how many of its devices are free, or how much they do on average in percent."""
+    counts = {"used": node.used, "partly used": node.part, "free": node.free, "out of service": node.out}
+    devices = ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "no devices"
+    title = f"{node.name}: {node.state}; {devices}"
+    if view == ALLOCATION:
+        if node.state != "ready" or not node.total:
+            return Square(text=_SYMBOLS.get(node.state, "–"), kind="out" if node.state in _BAD else "free", title=title)
+        return Square(text=str(node.free), kind=_heat((node.total - node.free) / node.total), title=title)
+    part = node.busy if view == UTILIZATION else node.memory
+    if part is None:
+        return Square(text="–", kind="free", title=f"{title}; no sample")
+    return Square(text=f"{100 * part:.0f}", kind=_heat(part), title=f"{title}; {view} {part:.0%}")
+
+
 def in_words(node: NodeSeen, view: str) -> str:
     """The squares of a node for those who do not see them."""
     if view == ALLOCATION:
@@ -71,7 +91,11 @@ def _square(device: DeviceSeen, view: str, marks: Mapping[str, Mark]) -> Square:
     part = device.busy_part if view == UTILIZATION else device.memory_part
     if part is None:
         return Square(text="–", kind="free", title=title)
-    return Square(text=f"{100 * part:.0f}", kind=f"heat-{min(_HEATS - 1, int(part * _HEATS))}", title=title)
+    return Square(text=f"{100 * part:.0f}", kind=_heat(part), title=title)
+
+
+def _heat(part: float) -> str:
+    return f"heat-{min(_HEATS - 1, int(part * _HEATS))}"
 
 
 def _title(device: DeviceSeen) -> str:

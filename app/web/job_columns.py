@@ -9,6 +9,7 @@ from app.domain.lifecycle.states import TERMINAL
 from app.domain.suggestions import did_you_mean
 from app.security.permissions import Caller
 from app.services.jobs.details import JobDetails
+from app.web.formatting import short_id
 
 METRIC, PARAMETER = "metric:", "parameter:"
 _MOST_OF_NOTE = 160
@@ -61,7 +62,9 @@ _COLUMNS = (
     Column(name="project", title="Project", value=lambda job: job.job.project),
     Column(name="queue", title="Queue", value=lambda job: job.job.queue),
     Column(name="priority", title="Priority", form="number", order="priority", value=lambda job: job.job.priority),
-    Column(name="creator", title="Creator", value=lambda job: job.created_by_name or job.job.created_by),
+    Column(
+        name="creator", title="Creator", value=lambda job: job.created_by_name or f"key {short_id(job.job.created_by)}"
+    ),
     Column(name="labels", title="Labels", form="labels", value=lambda job: job.job.labels),
     Column(name="devices", title="Devices", form="number", value=lambda job: job.document.resource_config.gpu_count),
     Column(name="nodes", title="Nodes", value=lambda job: ", ".join(job.job.node_names)),

@@ -77,9 +77,11 @@ _KINDS: tuple[tuple[type[fields.Field[Any]], str], ...] = (
 
 @dataclass(frozen=True, kw_only=True)
 class FormField:
-    """``kind``: text, whole, number, flag, choice, texts and values (with commas) or map (lines of key=value).
+    """``kind``: text, whole, number, flag, choice, texts and values (with commas), lines (texts), or lines of
+    key=value: map (texts), options (any values) and cases (values with commas).
 
-    ``title`` stands in place of the field's name; ``suggestions`` are values of a text that others may stand beside.
+    ``title`` stands in place of the field's name; ``suggestions`` are values of a text that others may stand beside,
+    ``suggests_as`` is the path of another field that has them.
     """
 
     path: str
@@ -90,6 +92,7 @@ class FormField:
     is_required: bool = False
     title: str = ""
     suggestions: tuple[str, ...] = ()
+    suggests_as: str = ""
 
     @property
     def label(self) -> str:
@@ -101,7 +104,13 @@ class FormField:
 
     @property
     def id(self) -> str:
-        return "field-" + _NO_ID.sub("-", self.path)
+        return _id_of(self.path)
+
+    @property
+    def list_id(self) -> str:
+        """Of the element with its suggestions; empty without any."""
+        path = self.path if self.suggestions else self.suggests_as
+        return f"{_id_of(path)}-list" if path else ""
 
     def below(self, section: str) -> "FormField":
         """The field of a document that is a section of another."""
@@ -248,6 +257,10 @@ def _form_field(path: str, field: fields.Field[Any]) -> FormField | None:
         is_required=field.required,
         title=_TITLES.get(path, ""),
     )
+
+
+def _id_of(path: str) -> str:
+    return "field-" + _NO_ID.sub("-", path)
 
 
 def _hyperparameter(entry: Mapping[str, Any]) -> FormField:

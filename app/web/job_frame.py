@@ -8,7 +8,7 @@ from flask import Response
 
 from app.domain.lifecycle.control_actions import offered
 from app.domain.lifecycle.failure_notes import failure_note
-from app.domain.lifecycle.states import RUNNING, JobState
+from app.domain.lifecycle.states import RUNNING, TERMINAL, JobState
 from app.domain.scheduling.filters import FREE
 from app.http.context import backend, caller, plane
 from app.security.permissions import Permission
@@ -80,6 +80,7 @@ def head_of(job: JobDetails, *, brief: bool) -> dict[str, Any]:
         "waiting": _waiting(job, brief=brief) if row.state in _WAITING else None,
         "offered": _offered_to_caller(job),
         "runs": row.state in RUNNING,
+        "has_ended": row.state in TERMINAL,
     }
 
 
@@ -87,7 +88,8 @@ def _offered_to_caller(job: JobDetails) -> list[str]:
     """The actions that the page has buttons for."""
     if not caller().may(Permission.MANAGE):
         return []
-    return sorted(offered(job.job.state, job.job.kind, job.job.requested))
+    row = job.job
+    return sorted(offered(row.state, row.kind, row.requested, saves=row.pause_saves and not row.pause_force))
 
 
 def _waiting(job: JobDetails, *, brief: bool) -> Waiting:

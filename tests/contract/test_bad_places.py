@@ -130,6 +130,7 @@ FIELDS: dict[str, dict[str, Any]] = {
         "training_config": {"framework": {"type": "CUSTOM", "custom_script_path": "PLACE"}}
     },
     "output_config.output_path": {"output_config": {"output_path": "PLACE"}},
+    "output_config.log_path": {"output_config": {"log_path": "PLACE"}},
 }
 
 

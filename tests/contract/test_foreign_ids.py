@@ -45,6 +45,7 @@ def answer(api: Api, key: str, method: str, path: str, accept: str) -> tuple[int
     return got.status_code, {"text": text, "type": got.content_type}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["job_id", "key_id", "webhook_id"])
 def test_objects_of_other_projects_look_missing(sqlite_api: Api, tenants: tuple[Tenant, Tenant], name: str):
     foreign, caller = tenants

@@ -68,6 +68,7 @@ def files_of(system: System) -> list[dict[str, Any]]:
     return list(answer["data"])
 
 
+@pytest.mark.long
 def test_code_is_uploaded_once_and_run(system: System, project: Path, tmp_path: Path) -> None:
     before = len(files_of(system))
     dry = submitted(tmp_path, DOCUMENT, "--code", str(project), "--dry-run")
@@ -110,6 +111,7 @@ def test_code_that_a_job_needs_is_kept(system: System, project: Path, tmp_path: 
     assert system.call("DELETE", f"/v1/files/{file_id}")[0] == 200
 
 
+@pytest.mark.long
 def test_pushed_data_is_a_source(system: System, tmp_path: Path) -> None:
     folder = tmp_path / "records"
     folder.mkdir()
@@ -138,6 +140,7 @@ def test_pushed_data_is_a_source(system: System, tmp_path: Path) -> None:
     assert job["data_config"]["sources"][0]["path"] == directory.stdout.strip().removeprefix("upload://")
 
 
+@pytest.mark.long
 def test_pushed_directory_is_not_the_upload_of_code_that_expires(system: System, project: Path, tmp_path: Path) -> None:
     (project / "big.bin").unlink()
     (project / ".gitignore").unlink()
@@ -151,6 +154,7 @@ def test_pushed_directory_is_not_the_upload_of_code_that_expires(system: System,
     assert file["expires_at"] is None
 
 
+@pytest.mark.long
 def test_dry_run_inspects_the_data(system: System, tmp_path: Path) -> None:
     document = json.loads(json.dumps(DOCUMENT))
     document["training_config"]["framework"] = {"type": "CUSTOM", "custom_command": ["true"]}

@@ -29,6 +29,7 @@ def on_postgresql(
     postgres_server.execute("DROP DATABASE custom_jobs WITH (FORCE)")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("database", ["sqlite", "postgresql"])
 def test_a_custom_job_runs_to_its_end(database: str, request: pytest.FixtureRequest) -> None:
     system: System = request.getfixturevalue("on_postgresql" if database == "postgresql" else "shared_system")
@@ -56,6 +57,7 @@ def test_a_custom_job_runs_to_its_end(database: str, request: pytest.FixtureRequ
     assert not list((system.data_dir / "run" / "jobs").glob(f"{job_id}/*")), "the run directory is gone"
 
 
+@pytest.mark.long
 def test_cancel_while_training(shared_system: System) -> None:
     system = shared_system
     job_id = system.submit(counting_job(steps=5000, step_seconds=0.05))
@@ -111,6 +113,7 @@ def test_files_of_a_document_are_for_the_job_alone(shared_system: System) -> Non
     assert not [path for path in system.data_dir.rglob("*") if path.is_file() and b"swordfish-7" in path.read_bytes()]
 
 
+@pytest.mark.long
 def test_jobs_wait_for_devices_and_run_by_priority(shared_system: System) -> None:
     system = shared_system
     first = system.submit(counting_job(steps=6000, step_seconds=0.1, ranks=2))
@@ -132,6 +135,7 @@ def test_jobs_wait_for_devices_and_run_by_priority(shared_system: System) -> Non
     assert system.job(high)["started_at"] < system.job(low)["started_at"]
 
 
+@pytest.mark.long
 def test_declared_devices_run_on_the_cpu_and_match_as_gpus(on_postgresql: System, owned_pids: set[int]) -> None:
     system = on_postgresql
     config = system.data_dir / "node.toml"
@@ -188,6 +192,7 @@ def test_states_are_mirrored_for_celery_clients(shared_system: System) -> None:
     app.close()
 
 
+@pytest.mark.long
 def test_log_and_event_streams_end_with_the_job(shared_system: System) -> None:
     system = shared_system
     job_id = system.submit(counting_job(steps=20, step_seconds=0.05))

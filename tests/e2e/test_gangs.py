@@ -229,3 +229,41 @@ def test_a_job_of_mpi_on_two_nodes_is_paused_resumed_and_cancelled(system: Syste
         wait_for(lambda: no_job_runs(system) and not system.processes_of(job_id), seconds=30, what="nothing left")
         if state == "PAUSED":
             assert system.call("POST", f"/v1/jobs/{job_id}/resume", {})[0] == 202
+
+
+def test_mpirun_of_other_vocabularies_starts_the_ranks_of_two_nodes(system: System, script: Path) -> None:
+    script.parent.mkdir(parents=True, exist_ok=True)
+    script.write_text(
+        "import os\n"
+        "from mpi4py import MPI\n"
+        "world = MPI.COMM_WORLD\n"
+        "print('sums', world.allreduce(world.rank + 1), os.environ['MODE'], 'of rank', world.rank, flush=True)\n"
+    )
+    command = "mpirun -np 2 --allow-run-as-root --hostfile /etc/mpi/hostfile -x MODE=fast python train.py"
+    of_modelarts = {
+        "kind": "job",
+        "metadata": {"name": "mpi"},
+        "algorithm": {"code_dir": f"file://{script.parent}/", "command": command},
+        "spec": {"resource": {"flavor_id": "trainyard.cpu.1", "node_count": 2}},
+    }
+    workers = {"distributedFramework": "MPI", "numWorkers": 2, "slotsPerWorker": 1, "workingDir": str(script.parent)}
+    of_run_ai = {
+        "name": "mpi",
+        "projectId": 1,
+        "clusterId": "71f69d83-ba66-4822-adf5-55ce55efd210",
+        "spec": workers,
+        "masterSpec": {"command": "bash", "args": f"-c '{command}'"},
+    }
+
+    for path, body, number in (
+        ("/v2/default/training-jobs", of_modelarts, lambda answer: answer["metadata"]["id"]),
+        ("/api/v1/workloads/distributed", of_run_ai, lambda answer: answer["workloadId"]),
+    ):
+        status, answer = system.call("POST", path, body)
+        assert status in (201, 202), answer
+        job_id = f"job-{number(answer)}"
+        system.wait_for_status(job_id, "COMPLETED", seconds=120)
+        for rank in (0, 1):
+            assert f"sums 3 fast of rank {rank}" in "\n".join(system.log_lines(job_id, rank=rank))
+        assert system.get(f"/v1/jobs/{job_id}/attempts")["attempts"][0]["node_names"] == ["n1", "n2"]
+    wait_for(lambda: no_job_runs(system), seconds=10, what="both nodes free")

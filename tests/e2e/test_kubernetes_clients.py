@@ -76,6 +76,7 @@ class Kubectl:
         return str(path)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(200)
 def test_kubectl_leads_a_training_job_through_its_life(secured: tuple[System, str, Path], tmp_path: Path) -> None:
     system, server, certificate = secured
@@ -154,6 +155,7 @@ def _line(process: subprocess.Popen[str], word: str) -> str | None:
     return line if word in line else None
 
 
+@pytest.mark.long
 @pytest.mark.timeout(200)
 def test_kubectl_shows_the_trials_of_a_search(secured: tuple[System, str, Path], tmp_path: Path) -> None:
     system, server, certificate = secured
@@ -183,6 +185,7 @@ def test_kubectl_shows_the_trials_of_a_search(secured: tuple[System, str, Path],
     assert "found" not in kubectl("get", "trainingjobs", "-o", "name")
 
 
+@pytest.mark.long
 @pytest.mark.timeout(200)
 def test_pythons_client_watches_a_training_job_to_its_end(secured: tuple[System, str, Path]) -> None:
     system, server, certificate = secured

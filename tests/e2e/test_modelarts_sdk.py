@@ -76,6 +76,7 @@ def observed(client: Any, job_id: str) -> tuple[Any, ...]:
     )
 
 
+@pytest.mark.long
 @pytest.mark.timeout(200)
 def test_sdk_leads_a_training_job_through_its_life(shared_system: System) -> None:
     system = shared_system
@@ -141,6 +142,7 @@ def test_sdk_leads_a_training_job_through_its_life(shared_system: System) -> Non
         assert (gone.value.status_code, gone.value.error_code) == (400, "ModelArts.2775")
 
 
+@pytest.mark.long
 @pytest.mark.timeout(200)
 def test_sdk_searches_for_hyperparameters(shared_system: System) -> None:
     bucket = shared_system.data_dir / "files/obs/team"

@@ -81,6 +81,7 @@ def _request() -> model.CreateTrainingJobRequest:
     return model.CreateTrainingJobRequest(body=body)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(200)
 def test_sdk_creates_a_heterogeneous_job_and_reads_every_field(shared_system: System) -> None:
     bucket = shared_system.data_dir / "files/obs/team"
@@ -135,3 +136,34 @@ def _check(task: Any) -> None:
     assert resource.max_num >= 1
     assert resource.billing.unit_num == 1
     assert resource.flavor_info.cpu.core_num >= 0
+
+
+@pytest.mark.timeout(200)
+def test_sdk_creates_the_built_in_training_with_rollouts(shared_system: System) -> None:
+    values = {"base_model": str(shared_system.inputs / "none"), "algorithm": "grpo", "reward": "length:64"}
+    parameters = [model.Parameters(name=name, value=value) for name, value in values.items()]
+    tasks = [
+        model.Task(role=role, task_resource=model.TaskTaskResource(flavor_id="trainyard.cpu.1", node_count=1))
+        for role in ("trainer", "rollout")
+    ]
+    remote = model.InputDataInfo(obs=model.InputDataInfoObs(obs_url="obs://team/words/words.jsonl"))
+    body = model.Job(
+        kind="job",
+        metadata=model.JobMetadata(name="rl-pair", annotations={"job_template": "Template RL"}),
+        algorithm=model.JobAlgorithm(
+            id="rlhf", parameters=parameters, inputs=[model.Input(name="words", remote=remote)]
+        ),
+        tasks=tasks,
+    )
+    with client_of(shared_system) as client:
+        job_id = client.create_training_job(model.CreateTrainingJobRequest(body=body)).metadata.id
+        shown = client.show_training_job_details(model.ShowTrainingJobDetailsRequest(training_job_id=job_id))
+        client.delete_training_job(model.DeleteTrainingJobRequest(training_job_id=job_id))
+    native = shared_system.job(f"job-{job_id}")
+    assert [(role["role"], role["program"]) for role in native["tasks"]] == [
+        ("trainer", "train"),
+        ("rollout", "rollout"),
+    ]
+    assert [task.role for task in shown.tasks] == ["trainer", "rollout"]
+    assert shown.algorithm.id == "rlhf"
+    assert {each.name: each.value for each in shown.algorithm.parameters} == values

@@ -91,6 +91,7 @@ async def asked_asynchronously(client: "openai.OpenAI", messages: Any) -> tuple[
     return "".join(pieces), len(content.text.splitlines())
 
 
+@pytest.mark.long
 @pytest.mark.timeout(400)
 def test_client_of_openai_fine_tunes_a_model(
     shared_system: System, forked_agents: ForkedAgents, assets: dict[str, str]
@@ -150,6 +151,7 @@ def test_client_of_openai_fine_tunes_a_model(
         )
 
 
+@pytest.mark.long
 @pytest.mark.timeout(100)
 def test_client_of_openai_repeats_a_request_without_a_second_effect(shared_system: System) -> None:
     with client_of(shared_system, http_client=losing_answers("POST", "/v1/files")) as client:
@@ -211,6 +213,7 @@ def answers_in(client: "openai.OpenAI", file_id: str | None) -> list[dict[str, A
     return [json.loads(line) for line in client.files.content(file_id).text.splitlines()] if file_id else []
 
 
+@pytest.mark.long
 @pytest.mark.timeout(400)
 def test_client_of_openai_has_batches_answered(
     shared_system: System, forked_agents: ForkedAgents, assets: dict[str, str]
@@ -252,6 +255,7 @@ def test_client_of_openai_has_batches_answered(
         assert {batch.id, vectors.id} <= {each.id for each in client.batches.list()}
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_client_of_openai_reads_why_a_batch_failed_and_cancels_one(
     shared_system: System, forked_agents: ForkedAgents, assets: dict[str, str]

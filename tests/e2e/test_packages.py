@@ -36,6 +36,7 @@ def job(code: Path, **packages: Any) -> dict[str, Any]:
     return counting_job(training_config=training)
 
 
+@pytest.mark.long
 def test_packages_are_announced_resolved_and_installed(system: System, index: Index) -> None:
     code = system.inputs / "code"
     (node,) = system.get("/v1/nodes")["nodes"]
@@ -51,6 +52,7 @@ def test_packages_are_announced_resolved_and_installed(system: System, index: In
     assert "the index has the packages" in system.story(having["job_id"])
 
 
+@pytest.mark.long
 def test_modelarts_job_has_the_packages_of_its_code(system: System) -> None:
     code = system.inputs / "code"
     (code / "pip-requirements.txt").write_text("greeting>=1\n")

@@ -89,6 +89,7 @@ def installation(tmp_path_factory: pytest.TempPathFactory, owned_pids: set[int])
     made.up.stop()
 
 
+@pytest.mark.long
 def test_a_stop_saves_running_jobs_and_the_next_start_goes_on(installation: Installation) -> None:
     job_id = installation.submit(steps=300, step_seconds=0.03, save_every=1000)
     installation.wait_for_step(job_id, 20)
@@ -105,6 +106,7 @@ def test_a_stop_saves_running_jobs_and_the_next_start_goes_on(installation: Inst
     assert said == list(range(1, 301)), "every step once: nothing lost, nothing done again"
 
 
+@pytest.mark.long
 def test_a_kill_leaves_the_job_running_and_the_next_start_adopts_it(installation: Installation) -> None:
     job_id = installation.submit(steps=200, step_seconds=0.05, save_every=50)
     installation.wait_for_step(job_id, 20)

@@ -121,6 +121,7 @@ def runai_of(system: System) -> "RunaiClient":
     )
 
 
+@pytest.mark.long
 @pytest.mark.timeout(200)
 def test_runai_client_leads_a_training_through_its_life(two_nodes: System) -> None:
     system = two_nodes

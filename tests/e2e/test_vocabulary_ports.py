@@ -84,6 +84,11 @@ def test_runai_client_opens_an_exposed_url_once_its_workload_is_ready(system: Sy
     assert opened(system, url, Authorization=friend)[:2] == (200, f"hello from job-{workload}\n")
     assert opened(system, url, Authorization=stranger)[0] == 403
     assert opened(system, url)[0] == 401
+    # With the token of an application, too, as clients have it.
+    pair = system.call("POST", "/v1/keys", {"role": "user", "project": "default", "name": "grace"})[1]["data"]
+    asked = {"grantType": "app_token", "AppId": pair["access_key"], "AppSecret": pair["secret_key"]}
+    token = system.call("POST", "/api/v1/token", asked)[1]["accessToken"]
+    assert opened(system, url, Authorization=f"Bearer {token}")[:2] == (200, f"hello from job-{workload}\n")
     client.trainings.delete_training(workload)
     system.wait_for_status(f"job-{workload}", "CANCELLED", seconds=30)
 

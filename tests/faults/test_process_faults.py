@@ -10,6 +10,7 @@ from tests.faults.surviving import assert_survived, every_fault
 pytestmark = pytest.mark.timeout(240)
 
 
+@pytest.mark.long
 @every_fault(process_faults)
 def test_job_survives(cluster: Cluster, fault: Fault) -> None:
     assert_survived(cluster, fault)

@@ -182,8 +182,13 @@ def test_few_objects_of_any_number_of_files_are_refused_at_once(
     assert time.monotonic() - began < 20
 
 
-def test_large_object_is_refused_before_it_is_archived(server: GitServer, make_library: Any) -> None:
-    commit = server.commit("code", {"zeros": "0" * (257 << 20)})
+def test_large_tree_is_refused_before_it_is_archived(server: GitServer, make_library: Any) -> None:
+    server.commit("code", FILES)
+    folder = server.folder / "code.git"
+    blob = git_of(folder, "hash-object", "-w", "--stdin", content="0" * (33 << 20))
+    tree = git_of(folder, "mktree", content="".join(f"100644 blob {blob}\tf{i}\n" for i in range(8)))
+    commit = git_of(folder, "commit-tree", tree, "-m", "x")
+    git_of(folder, "update-ref", "refs/heads/large", commit)
 
     with pytest.raises(AttemptFailed, match="more than 268,435,456 bytes of files") as failed:
         find_code(make_library(), f"{server.url('code')}@{commit}")

@@ -52,6 +52,7 @@ def test_revision_is_that_of_the_time(hub, make_library):
     assert [(model.path / "config.json").read_bytes() for model in models] == [b"old"] * 3
 
 
+@pytest.mark.long
 def test_unchanged_files_are_not_sent_again(hub, make_library):
     hub.add("org/tiny", MODEL)
     library = make_library()
@@ -65,6 +66,7 @@ def test_unchanged_files_are_not_sent_again(hub, make_library):
     assert (model.path / "config.json").read_bytes() == b'{"model_type": "gpt2"}'
 
 
+@pytest.mark.long
 def test_model_that_is_here_does_not_need_the_hub(hub, make_library):
     hub.add("org/tiny", MODEL)
     library = make_library()
@@ -94,6 +96,7 @@ def test_what_the_hub_does_not_give_is_said(hub, make_library, model_id, revisio
     assert said in refused.message
 
 
+@pytest.mark.long
 def test_private_model_needs_the_jobs_token_each_time(hub, make_library):
     hub.add("acme/secret", MODEL, private=True)
 
@@ -189,6 +192,7 @@ def test_unreachable_hub_may_be_tried_again(make_library, monkeypatch):
     assert "http://127.0.0.1:1" in refused.message
 
 
+@pytest.mark.long
 def test_hub_that_says_nothing_is_given_up(hub, make_library, monkeypatch):
     hub.stall("GET /api/")
 
@@ -198,6 +202,7 @@ def test_hub_that_says_nothing_is_given_up(hub, make_library, monkeypatch):
     assert "nothing has arrived" in refused.message
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kept", [True, False], ids=["hub there", "hub away"])
 def test_gated_files_that_another_fetched_are_not_handed_to_those_without_access(hub, make_library, kept):
     hub.add("acme/gated", MODEL, gated=True)
@@ -211,6 +216,7 @@ def test_gated_files_that_another_fetched_are_not_handed_to_those_without_access
     assert refused.error_type == ("MODEL_NOT_FOUND" if kept else "HUB_UNREACHABLE")
 
 
+@pytest.mark.long
 def test_gated_model_of_those_with_access_comes_from_the_cache(hub, make_library):
     hub.add("acme/gated", MODEL, gated=True)
     library = make_library(secrets={"output_config.hub_token": READ_TOKEN})

@@ -31,6 +31,7 @@ def refusal(library, location, **options):
     return refused.value
 
 
+@pytest.mark.long
 def test_object_is_fetched_by_each_scheme(bucket, service, make_library):
     put(bucket, "chat/train.jsonl")
     library = make_library(**service("s3"), **service("oci"), **service("obs"))
@@ -52,6 +53,7 @@ FOLDERS = [
 ]
 
 
+@pytest.mark.long
 def test_folder_or_glob_names_its_files(bucket, service, make_library):
     put(bucket, "d/b.jsonl.gz", "d/a.jsonl", "d/README.md", "d/sub/c.jsonl", "e/x.jsonl", "odd/x[1].jsonl")
     bucket.put_object(Key="d/", Body=b"")  # as consoles make them
@@ -63,6 +65,7 @@ def test_folder_or_glob_names_its_files(bucket, service, make_library):
     assert all(file.path.read_bytes().endswith(file.name.rpartition("/")[2].encode()) for file in files)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("location", "is_folder"),
     [
@@ -81,6 +84,7 @@ def test_script_gets_a_folder_of_one_file_as_a_folder(bucket, service, make_libr
     assert found.path == (found.visible[0] if is_folder else found.files[0].path)
 
 
+@pytest.mark.long
 def test_names_that_no_directory_can_hold_are_refused(bucket, service, make_library):
     put(bucket, "x/a", "x/a/b")
 
@@ -90,6 +94,7 @@ def test_names_that_no_directory_can_hold_are_refused(bucket, service, make_libr
     assert "rename" in refused.message
 
 
+@pytest.mark.long
 def test_model_directory_is_fetched_with_its_code(bucket, service, make_library):
     put(bucket, "m/config.json", "m/model.safetensors", "m/modeling_own.py", "m/model.onnx", "m/sub/tokenizer.json")
 
@@ -99,6 +104,7 @@ def test_model_directory_is_fetched_with_its_code(bucket, service, make_library)
     assert found == ["config.json", "model.safetensors", "modeling_own.py", "sub/tokenizer.json"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("location", "error_type", "said"),
     [
@@ -118,6 +124,7 @@ def test_unavailable_object_is_reported_with_its_location(bucket, service, make_
     assert location in refused.message
 
 
+@pytest.mark.long
 def test_object_that_only_others_may_read_is_not_found(bucket, service, make_library, s3_server):
     put(bucket, "a.jsonl")
     bucket.meta.client.put_bucket_policy(
@@ -133,6 +140,7 @@ def test_object_that_only_others_may_read_is_not_found(bucket, service, make_lib
     assert "TRAINYARD_FETCH_S3_KEY" in refused.message
 
 
+@pytest.mark.long
 def test_limits_of_bytes_are_named_by_their_setting(bucket, service, make_library):
     put(bucket, "d/a.jsonl", "d/b.jsonl", "d/c.jsonl")
 
@@ -143,6 +151,7 @@ def test_limits_of_bytes_are_named_by_their_setting(bucket, service, make_librar
         find_data(make_library(fetch_bytes=60, **service()), DataRequest(location="s3://data/d"))
 
 
+@pytest.mark.long
 def test_unchanged_object_is_used_again_and_a_changed_one_is_not(bucket, service, make_library, objects):
     put(bucket, "a.jsonl", body=b"one ")
     library = make_library(**service())
@@ -157,6 +166,7 @@ def test_unchanged_object_is_used_again_and_a_changed_one_is_not(bucket, service
     assert len(objects()) == 2
 
 
+@pytest.mark.long
 def test_unreachable_service_may_be_tried_again(bucket, service, make_library):
     refused = refusal(make_library(**service(endpoint="http://127.0.0.1:1")), "s3://data/a.jsonl")
 
@@ -164,6 +174,7 @@ def test_unreachable_service_may_be_tried_again(bucket, service, make_library):
     assert "secret" not in refused.message
 
 
+@pytest.mark.long
 def test_names_that_climb_out_are_refused(bucket, service, make_library):
     put(bucket, "d/sub/../../x.jsonl")
 

@@ -343,6 +343,7 @@ def test_check_of_a_bucket_leaves_nothing(bucket, s3):
     assert s3.files("") == {}
 
 
+@pytest.mark.long
 def test_a_bucket_that_does_not_exist_is_named(bucket_files, order):
     place = ObjectTarget(bucket_files, "no-such-bucket/x", JOB)
 

@@ -47,6 +47,7 @@ def written(checked: GuardedBuckets, own: dict[str, str], prefix: str) -> dict[s
     return {key.removeprefix(prefix): data for key, data in found.items() if ".trainyard" not in key}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scheme", ["s3", "oci"])
 def test_model_is_written_with_the_keys_of_the_job_to_the_service_it_names(publish, checked, own, scheme):  # noqa: F811
     done = publish(
@@ -60,6 +61,7 @@ def test_model_is_written_with_the_keys_of_the_job_to_the_service_it_names(publi
     assert written(checked, own, f"{scheme}/m/") == FILES
 
 
+@pytest.mark.long
 def test_keys_of_the_job_go_to_the_service_of_the_operator(publish, checked, own):  # noqa: F811
     settings = {**OPERATOR, "TRAINYARD_FETCH_S3_ENDPOINT": checked.url, "TRAINYARD_FETCH_S3_REGION": "us-east-1"}
 
@@ -69,6 +71,7 @@ def test_keys_of_the_job_go_to_the_service_of_the_operator(publish, checked, own
     assert written(checked, own, "operators/m/") == FILES
 
 
+@pytest.mark.long
 def test_wrong_keys_fail_the_attempt_before_it_trains(node, checked, own):  # noqa: F811
     wrong = {**own, "secret_access_key": "canary-wrong-secret"}
     settings = node.settings(**ALLOW, TRAINYARD_FETCH_S3_ENDPOINT=checked.url)
@@ -82,6 +85,7 @@ def test_wrong_keys_fail_the_attempt_before_it_trains(node, checked, own):  # no
     assert "canary" not in failed.value.message
 
 
+@pytest.mark.long
 def test_service_that_the_job_names_may_not_be_private(node, checked, own):  # noqa: F811
     work = node.work(sealed(own), output_path="s3://own-results/m", **asked(own, endpoint_url=checked.url))
 

@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from workers.publishing.copying import MARKER
 from workers.publishing.failures import NotPublished
 from workers.publishing.places import destination
 from workers.publishing.preflight import check_output
-from workers.publishing.runner import Publication, Published
+from workers.publishing.runner import Publication, Published, log_options
 
 REPOSITORY = f"{OWNER}/tiny"
 PUSH = {"push_to_hub": True, "hub_repo_id": REPOSITORY}
@@ -173,6 +174,19 @@ def test_model_is_published_to_a_bucket(publish, s3):
     assert stored == FILES
 
 
+def test_logs_of_an_attempt_are_published_to_a_bucket_of_logs(node, order, s3):
+    obs = {"ENDPOINT": s3.url, "KEY": KEY, "SECRET": SECRET}
+    settings = node.settings(**{f"TRAINYARD_FETCH_OBS_{name}": value for name, value in obs.items()})
+    work = node.work(log_path=f"obs://{BUCKET}/logs/", output_path=f"obs://{BUCKET}/models")
+
+    check_output(settings, work)
+    done = Publication(settings, work, order, options=log_options(work, "job-1/attempt-1")).carry_out()
+
+    assert (done.failures, done.uri) == ([], f"obs://{BUCKET}/logs/job-1/attempt-1")
+    assert {name for name in s3.files("logs/job-1/attempt-1/") if name != MARKER} == {*FILES}
+    assert s3.files("models/") == {}
+
+
 def test_a_bucket_that_jobs_may_not_use(publish, s3):
     done = publish(settings={"TRAINYARD_FETCH_S3_BUCKETS": "other"}, output_path=f"s3://{BUCKET}/out")
 
@@ -259,6 +273,7 @@ def test_a_push_makes_a_private_repository_in_one_commit_and_none_when_repeated(
     assert len(hub.asked("POST .*/commit/")) == 1
 
 
+@pytest.mark.long
 def test_a_push_by_the_nodes_own_token_into_a_public_repository(publish, hub, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     hub.fail("POST /api/repos/create", 500)
@@ -283,6 +298,7 @@ def test_a_push_that_is_not_allowed_fails_at_once_and_the_copy_is_made_all_the_s
 # ---- children that hang or die
 
 
+@pytest.mark.long
 def test_an_upload_that_hangs_is_ended_and_begun_again(publish, hub):
     hub.stall("POST .*/preupload/")
 
@@ -347,8 +363,18 @@ def test_what_cannot_work_is_found_out_before_anything_is_trained(node, hub, sha
 
     assert "name a directory" in refusal(output_path="file/out")
     assert "own" in refusal(output_path=str(node.data_dir))
+    assert refusal(log_path="file/logs").startswith("log_path file/logs: ")
     assert "is read-only" in refusal({"output_config.hub_token": READ_TOKEN}, **PUSH)
     assert "token" in refusal({"forwarded.user": "stale"}, output_path="scaidrive://mine/out")
+
+
+def test_no_later_attempt_is_given_up_for_its_logs(node):
+    (node.root / "file").write_text("a file")
+
+    check_output(node.settings(), replace(node.work(log_path="file/logs"), attempt=2))
+
+    with pytest.raises(AttemptFailed, match="output_path"):
+        check_output(node.settings(), replace(node.work(output_path="file/out"), attempt=2))
 
 
 def test_what_works_is_left_as_it_was(node, hub, caplog):

@@ -6,7 +6,6 @@ from pathlib import Path
 from tests.sandbox.probes.attack import SUBJECTS
 from tests.sandbox.probes.probing import BLOCKED, PROBES, REACHED
 
-CAP_SYS_RESOURCE = 24  # of linux/capability.h
 # A worker as root, with control groups; the same with jobs in images; a worker as an ordinary user, without them.
 FULL, IMAGE, NAMESPACES = RUNGS = ("full", "image", "namespaces")
 
@@ -26,24 +25,10 @@ ALLOWED_ON = {
     (NAMESPACES, 75): "nor one of processor time",
 }
 
-
-def may_hold_scores() -> bool:
-    """Whether the kernel keeps scores from going below what this process, or a child of its user's, has set."""
-    (effective,) = (
-        int(line.split()[1], 16)
-        for line in Path("/proc/self/status").read_text().splitlines()
-        if line.startswith("CapEff:")
-    )
-    return bool(effective & 1 << CAP_SYS_RESOURCE)
-
-
 # Holes that are known and not yet mended. A test that passes nonetheless fails, so that it is taken out of here.
-_LOWERS = "a rank can lower its oom_score_adj to the platform's, where the worker may not hold it (CAP_SYS_RESOURCE)"
-KNOWN: dict[int, str] = {} if may_hold_scores() else {42: _LOWERS}
+KNOWN: dict[int, str] = {}
 KNOWN_ON = {
-    (NAMESPACES, 42): _LOWERS,
-    (FULL, 13): "TRAINYARD_NODE_SOFTWARE, by default /opt, is shown with the private files of the worker's user in it",
-    (NAMESPACES, 13): "the same, where an ordinary user owns something there",
+    (NAMESPACES, 13): "TRAINYARD_NODE_SOFTWARE, by default /opt, is shown with the private files of the worker's user"
 }
 
 # A probe that nothing has to stop on this machine proves nothing here.

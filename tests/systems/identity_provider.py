@@ -13,7 +13,7 @@ from authlib.oauth2.rfc6749 import ClientMixin
 from authlib.oauth2.rfc6749.grants import AuthorizationCodeGrant
 from authlib.oauth2.rfc7636 import CodeChallenge
 from authlib.oidc.core import OpenIDCode
-from flask import Flask, Response, jsonify, request
+from flask import Flask, Response, jsonify, redirect, request
 from joserfc.jwk import RSAKey
 from werkzeug.serving import make_server
 
@@ -34,6 +34,7 @@ class Provider:
     person: Person | None = None
     changes: dict[str, Any] = field(default_factory=dict)
     in_userinfo: bool = False
+    ends_sign_ins: bool = False  # it has a page to sign out at
     key: RSAKey = field(default_factory=lambda: RSAKey.generate_key(2048, {"use": "sig", "kid": "one"}))
     signs_with: RSAKey | None = None
     callbacks: tuple[str, ...] = ("http://localhost/ui/login/oidc/callback",)
@@ -165,6 +166,8 @@ def application(provider: Provider) -> Flask:
     @app.get("/.well-known/openid-configuration")
     def configuration() -> Response:
         names = {"authorization": "authorize", "token": "token", "userinfo": "userinfo"}
+        if provider.ends_sign_ins:
+            names["end_session"] = "logout"
         endpoints = {f"{name}_endpoint": f"{provider.url}/{path}" for name, path in names.items()}
         return jsonify({"issuer": provider.url, "jwks_uri": f"{provider.url}/keys", **endpoints})
 
@@ -176,6 +179,12 @@ def application(provider: Provider) -> Flask:
     def authorize() -> Any:
         grant = server.get_consent_grant(end_user=provider.person)
         return server.create_authorization_response(grant_user=provider.person, grant=grant)
+
+    @app.get("/logout")
+    def logout() -> Any:
+        assert request.args["client_id"] == CLIENT_ID
+        provider.person = None
+        return redirect(request.args["post_logout_redirect_uri"])
 
     @app.post("/token")
     def token() -> Any:

@@ -13,13 +13,13 @@ from tests.systems.supervising import World
 
 
 def role(
-    name: str, code: str = "", *, gpus: int = 1, program: Mapping[str, Any] | None = None, **fields: Any
+    name: str, code: str = "", *, gpus: int = 1, cores: int = 0, program: Mapping[str, Any] | None = None, **fields: Any
 ) -> dict[str, Any]:
     """An entry of ``tasks`` whose instances run this Python code, or another program."""
     runs = {"custom_command": ["python3", "-c", code]} if code else {}
     return {
         "role": name,
-        "resource_config": {"gpu_count": gpus},
+        "resource_config": {"gpu_count": gpus, **({"cpu_cores": cores} if cores else {})},
         "training_config": {**runs, **(program or {})},
         **fields,
     }

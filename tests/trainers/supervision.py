@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import queue
 import shutil
 import socket
 import subprocess
@@ -51,18 +50,22 @@ class Ended:
 
 @dataclass
 class FakeSupervisor:
-    """One attempt. `when` maps messages to commands: each is sent once, at the first match."""
+    """One attempt. `when` maps messages to commands: each is sent once, at the first match.
+
+    Until a message matches `stores_from` no checkpoint is stored, and the trainer waits before it offers another one.
+    """
 
     run_dir: Path
     storage: Path
     when: list[tuple[Callable[[Message], bool], Message]] = field(default_factory=list)
     checkpoint_failure: str | None = None
+    stores_from: Callable[[Message], bool] | None = None
 
     def __post_init__(self) -> None:
         for directory in (self.run_dir / "work", self.storage):
             directory.mkdir(parents=True, exist_ok=True)
         self.messages: list[Message] = []
-        self._arrived: queue.Queue[Message | None] = queue.Queue()
+        self._unstored: list[Message] = []
         self._clients: list[socket.socket] = []
         self._lock = threading.Lock()
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -137,12 +140,22 @@ class FakeSupervisor:
     def _handle(self, message: Message) -> None:
         self.messages.append(message)
         if message["type"] == "checkpoint":
-            self._store(message)
+            self._unstored.append(message)
+        if self.stores_from is None:
+            self._store_all()
         due = [rule for rule in self.when if rule[0](message)]
         for rule in due:
             self.when.remove(rule)
         if due:
             self.send(*(command for _, command in due))
+        if self.stores_from is not None and self.stores_from(message):
+            self.stores_from = None
+            self._store_all()
+
+    def _store_all(self) -> None:
+        waiting, self._unstored = self._unstored, []
+        for message in waiting:
+            self._store(message)
 
     def _store(self, message: Message) -> None:
         if self.checkpoint_failure:

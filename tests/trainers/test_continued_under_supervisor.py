@@ -58,6 +58,7 @@ def made(world, tmp_path, kind):
         return job.id, changed
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["LORA", "SFT"])
 def test_training_without_a_learning_rate_gives_back_what_it_continues(world, tmp_path, kind):
     source, weights = made(world, tmp_path, kind)

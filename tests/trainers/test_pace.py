@@ -42,6 +42,7 @@ def test_memory_is_that_of_the_rank_with_the_most(outcomes):
     assert list(peaks.values()) == sorted(peaks.values())
 
 
+@pytest.mark.long
 def test_what_is_said_of_ranks_is_no_result(outcomes):
     final = outcomes["0"].result["final_metrics"]
 

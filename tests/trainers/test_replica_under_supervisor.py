@@ -55,6 +55,7 @@ def ask(world: World, job_id: str, body: dict[str, Any]) -> str:
         return answer.read().decode()
 
 
+@pytest.mark.long
 def test_model_answers_until_it_is_drained(world: World) -> None:
     job_id = start(world)
 

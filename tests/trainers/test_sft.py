@@ -23,6 +23,7 @@ def train(
     when: Any = (),
     hyperparameters: Any = (),
     checkpoint_failure: Any = None,
+    stores_from: Any = None,
     **changes: Any,
 ) -> Ended:
     """One attempt of a small job in its own directory."""
@@ -48,7 +49,7 @@ def train(
         "master_port": free_port(),
         **changes,
     }
-    supervisor = FakeSupervisor(run_dir, base / "storage", list(when), checkpoint_failure)
+    supervisor = FakeSupervisor(run_dir, base / "storage", list(when), checkpoint_failure, stores_from)
     return supervisor.run(TRAINER, spec, timeout_seconds=300)
 
 
@@ -56,6 +57,7 @@ def weights_hash(base: Path) -> str:
     return hashlib.sha256((base / "run" / "output" / "model.safetensors").read_bytes()).hexdigest()
 
 
+@pytest.mark.long
 def test_chat_is_learned_measured_and_exported(tmp_path, assets):
     ended = train(
         tmp_path,
@@ -154,7 +156,9 @@ def _progress_at(step: int) -> Any:
 @pytest.mark.long
 def test_run_stopped_after_its_last_step_only_exports(tmp_path, assets):
     job = {"hyperparameters": {"max_steps": "3"}}
-    whole = train(tmp_path / "whole", assets, when=[(_last_checkpoint, PAUSE)], **job)
+    # The last checkpoint waits for the one before it, which is stored once the pause is sent: it arrives in time.
+    saves = {"output_config": {"checkpoint": {"save_steps": 2}}, "stores_from": _last_checkpoint}
+    whole = train(tmp_path / "whole", assets, when=[(_last_checkpoint, PAUSE)], **job, **saves)
     start = str(whole.checkpoints[-1])
     again = train(tmp_path / "again", assets, resume_checkpoint=start, **job)
     twice = train(tmp_path / "twice", assets, when=[(_is_hello, PAUSE)], resume_checkpoint=start, **job)

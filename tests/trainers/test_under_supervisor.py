@@ -145,6 +145,7 @@ def test_second_job_reads_the_tokens_of_the_first_and_learns_the_same(make_world
     assert tokens == [(False, True), (True, False)], "whether they were given, and whether the ranks stored them"
 
 
+@pytest.mark.long
 def test_broken_record_fails_with_its_row(world):
     (world.directory / "mine" / "odd.jsonl").write_text('{"prompt": "a", "completion": "b"}\n{"prompt": 5}\n')
     document = make_document(

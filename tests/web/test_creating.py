@@ -80,6 +80,70 @@ def test_rows_follow_the_document_and_errors_stand_at_them(page: Page):
     assert list(document(page)["parameters"]) == ["learning_rate"]
 
 
+def test_conditions_constraints_and_evaluations_are_written_in_fields(page: Page):
+    page.goto("/ui/sweeps/new")
+    add_parameter(page, "lora_r")
+    field(page, "parameters.learning_rate.only_if").fill("lora_r=8, 16")
+    field(page, "require").fill("lora_r * 2 <= 64\n\nlora_r > 0")
+    page.get_by_role("button", name="Add constraint").click()
+    expect(field(page, "constraints.0.metric")).to_be_focused()
+    field(page, "constraints.0.metric").fill("step_seconds")
+    expect(field(page, "constraints.0.metric")).to_have_attribute("aria-invalid", "true")
+    field(page, "constraints.0.at_most").fill("2.5")
+    expect(field(page, "constraints.0.metric")).not_to_have_attribute("aria-invalid", "true")
+    page.get_by_role("button", name="Add evaluation").click()
+    at = "job.training_config.evaluations.0"
+    expect(field(page, f"{at}.benchmarks.0.name")).to_be_focused()
+    field(page, f"{at}.on").select_option("checkpoint")
+    field(page, f"{at}.benchmarks.0.name").fill("exact_match")
+    field(page, f"{at}.benchmarks.0.dataset").fill("examples/cluster/data.jsonl")
+    field(page, f"{at}.benchmarks.0.parameters").fill('max_new_tokens=16\nstop=["\\n"]\nanswer="7"')
+    field(page, "objective.metric").fill("benchmark:exact_match/exact_match")
+
+    made = document(page)
+    assert made["parameters"]["learning_rate"]["only_if"] == {"lora_r": [8, 16]}
+    assert made["require"] == ["lora_r * 2 <= 64", "lora_r > 0"]
+    assert made["constraints"] == [{"metric": "step_seconds", "at_most": 2.5}]
+    options = {"max_new_tokens": 16, "stop": ["\n"], "answer": "7"}
+    benchmark = {"name": "exact_match", "dataset": "examples/cluster/data.jsonl", "parameters": options}
+    assert made["job"]["training_config"]["evaluations"] == [{"on": "checkpoint", "benchmarks": [benchmark]}]
+    page.reload()
+    expect(field(page, f"{at}.benchmarks.0.parameters")).to_have_value('max_new_tokens=16\nstop=["\\n"]\nanswer="7"')
+    expect(field(page, "parameters.learning_rate.only_if")).to_have_value("lora_r=8, 16")
+    page.get_by_role("button", name="Remove Constraint 1").click()
+    expect(page.locator("#constraints .row")).to_have_count(0)
+    assert document(page)["constraints"] == []
+
+
+def test_what_a_field_cannot_say_is_left_to_the_document(page: Page):
+    page.goto("/ui/sweeps/new")
+    made = document(page)
+    made["parameters"]["learning_rate"] = {"type": "categorical", "values": ["0.1", "a,b"]}
+    page.fill("#document", json.dumps(made))
+
+    expect(field(page, "parameters.learning_rate.values")).to_be_disabled()
+    field(page, "name").fill("kept")
+    assert document(page)["parameters"] == made["parameters"]
+
+
+def test_a_sweep_is_forked_by_form(page: Page, site: Site, content: Content):
+    page.goto(f"/ui/sweeps/{content.sweep}")
+    page.get_by_role("link", name="Fork").click()
+    expect(page.locator("#check")).to_contain_text("It can be created")
+    field(page, "name").fill("forked by form")
+    field(page, "budget.max_trials").fill("1")
+    expect(page.locator("#check")).to_contain_text("1, ")
+    made = document(page)
+    assert "job" not in made
+    page.get_by_role("button", name="Create fork").click()
+
+    page.wait_for_url(lambda url: "/ui/sweeps/sweep-" in url and not url.endswith("/fork") and content.sweep not in url)
+    expect(page.locator("#notices")).to_contain_text("forked by form makes its first trial")
+    fork = page.url.rpartition("/")[2]
+    assert site.ask("GET", f"/v1/sweeps/{fork}")["document"]["warm_start"]["sweeps"] == [content.sweep]
+    site.ask("POST", f"/v1/sweeps/{fork}/cancel", {})
+
+
 def test_several_objectives_are_left_to_the_document(page: Page):
     page.goto("/ui/sweeps/new")
     made = document(page) | {"objective": [{"metric": "loss"}, {"metric": "step_seconds", "goal": "minimize"}]}

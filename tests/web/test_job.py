@@ -6,6 +6,14 @@ from tests.systems.running_up import wait_until
 from tests.web.site import Site
 
 STATE = "#job-head h1 .state"
+# It can save and never asks whether it shall, so that a pause waits.
+BUSY = """
+import time
+from trainyard import hooks
+hooks.init(can_checkpoint=True).progress(1, 100)
+while True:
+    time.sleep(0.1)
+"""
 
 
 def open_job(page: Page, site: Site, name: str) -> str:
@@ -43,6 +51,36 @@ def test_a_job_is_saved_paused_resumed_and_cancelled_without_leaving_its_page(pa
     expect(page.get_by_role("button", name="Retry", exact=True)).to_be_visible()
 
     assert site.status(job_id) == "CANCELLED"
+
+
+def test_a_pause_is_taken_back_while_the_job_has_not_saved(page: Page, site: Site):
+    job_id = site.submit_script("busy", BUSY)
+    wait_until(lambda: site.ask("GET", f"/v1/jobs/{job_id}")["current_step"] > 0, 90)
+    page.goto(f"/ui/jobs/{job_id}")
+    press(page, "Pause")
+    notice(page, "pauses")
+
+    press(page, "Take the pause back")
+
+    notice(page, "The pause is taken back")
+    expect(page.get_by_role("button", name="Pause", exact=True)).to_be_visible()
+    job = site.ask("GET", f"/v1/jobs/{job_id}")
+    assert (job["status"], job["requested"]) == ("TRAINING", None)
+    site.ask("POST", f"/v1/jobs/{job_id}/cancel")
+
+
+def test_labels_of_an_ended_job_are_changed(page: Page, site: Site):
+    job_id = site.submit("labelled")
+    site.ask("POST", f"/v1/jobs/{job_id}/cancel")
+    site.wait_for(job_id, "CANCELLED")
+    page.goto(f"/ui/jobs/{job_id}")
+    page.get_by_role("link", name="Change labels").click()
+    expect(page.get_by_label("Priority")).to_have_count(0)
+    page.get_by_label("Labels").fill("verdict=discarded")
+    page.get_by_role("button", name="Change").click()
+
+    notice(page, "The job is changed")
+    assert site.ask("GET", f"/v1/jobs/{job_id}")["labels"] == {"verdict": "discarded"}
 
 
 def test_a_question_before_cancelling_can_be_answered_with_no_and_by_keyboard(page: Page, site: Site):

@@ -68,3 +68,19 @@ def test_a_person_without_a_role_is_told_why(visitor: Page, provider: Provider):
     visitor.get_by_role("link", name="Sign in by the institute").click()
 
     expect(visitor.get_by_role("alert")).to_contain_text("no rule gives you a role here")
+
+
+def test_who_signs_out_may_sign_out_at_the_provider_as_well(
+    visitor: Page, served: Served, provider: Provider, violations: Any
+):
+    provider.ends_sign_ins = True
+    visitor.goto("/ui/login")
+    visitor.get_by_role("link", name="Sign in by the institute").click()
+    visitor.get_by_role("button", name="Sign out").click()
+
+    expect(visitor.get_by_role("heading", name="Signed out")).to_be_visible()
+    assert violations(visitor) == []
+    visitor.get_by_role("link", name="Sign out at the provider").click()
+
+    expect(visitor).to_have_url(f"{served.url}/ui/login")
+    assert provider.person is None

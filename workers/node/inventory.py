@@ -11,8 +11,21 @@ from pathlib import Path
 from app.domain.nodes.sandboxes import WITHOUT_NAMESPACES
 from app.domain.scheduling.resources import MIG_PROFILE, Device, gpu_of, normalise_gpu_type, slice_index, slice_of
 from app.domain.spec.frameworks.custom import MPI
-from app.domain.spec.frameworks.requirements import EVALUATE, EXPORT, EXTRAS, FULL, IMAGES, LIMITS, MOUNTS, NAMESPACES
+from app.domain.spec.frameworks.requirements import (
+    EVALUATE,
+    EXPORT,
+    EXTRAS,
+    FULL,
+    IMAGES,
+    LIMITS,
+    MOUNTS,
+    NAMESPACES,
+    NETWORK,
+    OWN_USER,
+)
 from app.host.images import lack_of_images
+from app.host.own_users import lack_of_own_users
+from config.value_rules import HOST_NETWORK
 from workers.node.node_config import NodeConfig
 from workers.node.nvlink import grouped, links_of
 from workers.node.nvml import InventoryNvml
@@ -49,14 +62,19 @@ def take_inventory(config: NodeConfig, data_dir: Path) -> Inventory:
     return Inventory(devices=devices, cpu_cores=usable_cores(), ram_mb=_ram_mb(), storage_mb=_storage_mb(data_dir))
 
 
-def found_capabilities(sandbox: str, data_dir: Path) -> tuple[str, ...]:
-    """Capabilities detected on this node, in addition to the configured ones; ``sandbox`` is the setting."""
+def found_capabilities(sandbox: str, data_dir: Path, *, uids: str = "", network: str = "none") -> tuple[str, ...]:
+    """Capabilities detected on this node, in addition to the configured ones; ``sandbox``, ``uids`` and ``network``
+    are settings.
+    """
     extras = (extra.name for extra in (*EXTRAS.values(), EXPORT, EVALUATE) if _has_module(extra.module))
     limits = (LIMITS,) if set(find_hierarchies().parents) == set(CONTROLLERS) else ()
     shown = () if sandbox in WITHOUT_NAMESPACES else (MOUNTS,)
     images = () if sandbox in WITHOUT_NAMESPACES or lack_of_images(data_dir) else (IMAGES,)
     isolation = () if sandbox in WITHOUT_NAMESPACES else (FULL, NAMESPACES) if limits else (NAMESPACES,)
-    return (*extras, *((MPI,) if shutil.which(MPIRUN) else ()), *limits, *shown, *images, *isolation)
+    own_user = () if not isolation or lack_of_own_users(uids, data_dir) else (OWN_USER,)
+    own_network = () if sandbox in WITHOUT_NAMESPACES or network == HOST_NETWORK else (NETWORK,)
+    mpi = (MPI,) if shutil.which(MPIRUN) else ()
+    return (*extras, *mpi, *limits, *shown, *images, *isolation, *own_user, *own_network)
 
 
 def _has_module(name: str) -> bool:

@@ -5,6 +5,7 @@ Its threads need no broker, so they start before Celery's consumer, which blocks
 
 import fcntl
 import logging
+import os
 import platform
 import re
 import time
@@ -23,6 +24,8 @@ from app.domain.errors import NotFound, Unavailable
 from app.domain.nodes.sandboxes import BUBBLEWRAP, why_none
 from app.domain.routing import dispatch_queue
 from app.domain.scheduling.data_locality import Holding
+from app.domain.spec.frameworks.requirements import OWN_USER
+from app.host.own_users import lack_of_own_users, record_verdict
 from app.host.processes import place
 from app.services.nodes import data_locality, registry
 from app.services.nodes.registry import NodeReport
@@ -181,7 +184,12 @@ def make_report(settings: Settings, config: NodeConfig) -> NodeReport:
 
 
 def _found_capabilities(settings: Settings) -> tuple[str, ...]:
-    found = found_capabilities(settings.node.sandbox, settings.data.dir)
+    uids, data_dir = settings.node.uids, settings.data.dir
+    found = found_capabilities(settings.node.sandbox, data_dir, uids=uids, network=settings.node.network)
+    lack = "" if OWN_USER in found else lack_of_own_users(uids, data_dir) or "this node has no sandbox"
+    record_verdict(data_dir, lack)
+    if lack and uids and os.geteuid() == 0:
+        log.warning("attempts on this node have the worker's user, and none of their own: %s", lack)
     return (*found, *package_capabilities(settings.packages))
 
 

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from app.domain.spec.model import JobDocument, ResourceConfig
+from app.domain.spec.model import ResourceConfig
+from app.domain.spec.role_documents import document_of
+from app.services.attempts.work_orders import Work
 from config.settings import Settings
 from workers.attempt_failed import AttemptFailed
 from workers.rank.resource_limits import LOCKED_MB, OPEN_FILES, PROCESSES, STACK_MB, most_possible
@@ -30,12 +32,12 @@ class LimitsHere:
     of_processes: Mapping[str, Any]  # of each, for workers.rank.resource_limits
 
 
-def limits_here(document: JobDocument, settings: Settings, sandbox: Sandbox) -> LimitsHere:
+def limits_here(work: Work, settings: Settings, sandbox: Sandbox) -> LimitsHere:
     """Raises AttemptFailed where this node can't hold a limit that the job requires."""
-    resources, groups = document.resource_config, find_hierarchies()
+    resources, groups = work.document.resource_config, find_hierarchies()
     limits = limits_of(resources, settings, groups)
     of_processes = resource_limits_of(resources, settings, groups, sandbox)
-    cores = OwnCores() if document.tasks else own_cores(resources, settings)  # roles reserve theirs themselves
+    cores = own_cores(reserved_cores(work), resources, settings)
     return LimitsHere(
         limits=replace(limits, cores=cores.numbers),
         groups=groups,
@@ -80,9 +82,18 @@ def resource_limits_of(
     return {name: amount for name, amount in found.items() if amount}
 
 
-def own_cores(resources: ResourceConfig, settings: Settings) -> OwnCores:
-    """Those that the job has reserved, and those up to its limit; none unless the operator gives jobs some."""
-    wanted = math.ceil(max(resources.cpu_cores, resources.limits.cpu_cores)) if resources.cpu_cores else 0
+def reserved_cores(work: Work) -> int:
+    """Of this node: of all instances of roles together, none if one of them reserves none and may have any."""
+    if not work.document.tasks:
+        return work.document.resource_config.cpu_cores
+    each = {role.role: document_of(work.document, role).resource_config.cpu_cores for role in work.document.tasks}
+    here = [each[instance.role] for instance in work.instances]
+    return sum(here) if all(here) else 0
+
+
+def own_cores(reserved: int, resources: ResourceConfig, settings: Settings) -> OwnCores:
+    """As many as are reserved, and those up to the job's limit; none unless the operator gives jobs some."""
+    wanted = math.ceil(max(reserved, resources.limits.cpu_cores)) if reserved else 0
     if not settings.node.pin_cores:
         return OwnCores()
     return take_cores(settings.data.dir.resolve(), wanted, os.sched_getaffinity(0))

@@ -48,6 +48,7 @@ from workers.prepare.image_preflight import inspect_image
 from workers.prepare.input_library import Library, Sources
 from workers.prepare.inspection_report import Report
 from workers.prepare.model_weights import with_result_here
+from workers.prepare.own_user import borrowed_user
 from workers.prepare.packages.preflight import inspect_packages
 from workers.prepare.preflight_answer import answer
 from workers.prepare.prepare import find_sources, input_fields, library_for
@@ -240,9 +241,11 @@ def _inspect(settings: Settings, spec: RunSpec, sources: Sources, seconds: float
             protected=(path,),
             hidden=private_paths(settings, Storage(settings.storage.url)),
         )
-        with (run_dir / inspection_report.LOG).open("w+b") as log:
+        user = borrowed_user(settings, view, sandbox)
+        with (run_dir / inspection_report.LOG).open("w+b") as log, user as own:
             until = began + seconds - TIMEOUT_MARGIN_SECONDS
-            why = _run(sandbox, SandboxSpec(view=view), path, log, until, may_fork=training_config(spec).warm)
+            confinement = SandboxSpec(view=view, user=own)
+            why = _run(sandbox, confinement, path, log, until, may_fork=training_config(spec).warm)
             return inspection_report.read(run_dir, log, why)
 
 

@@ -12,6 +12,7 @@ from app.domain.scheduling.resources import gpu_of
 from app.domain.spec.credentials import access_of, texts_of
 from app.domain.spec.document import judging_model
 from app.domain.spec.frameworks.custom import checkpoint_glob, launcher
+from app.domain.spec.frameworks.requirements import NETWORK, NOT_ON_SEVERAL
 from app.domain.spec.hyperparameters import parsing
 from app.domain.spec.hyperparameters.rlhf import reward_file
 from app.domain.spec.locations.egress import GATE
@@ -23,6 +24,7 @@ from app.domain.units import WHOLE
 from app.models import Job
 from app.services.access.egress import without_services
 from app.services.attempts.work_orders import Work
+from app.services.nodes import project_demands
 from app.services.requests.storage_access import reading_rules
 from app.storage.storage import Storage
 from config.redaction import Redaction
@@ -42,6 +44,7 @@ from workers.prepare.limits import limits_here
 from workers.prepare.model_files import digest_of
 from workers.prepare.model_weights import with_results
 from workers.prepare.named_files import named_files
+from workers.prepare.own_user import own_user_of
 from workers.prepare.packages.job_packages import JobPackages, with_packages
 from workers.prepare.private_paths import private_paths
 from workers.prepare.programs.program import device_uuids, find_program, job_environment, program
@@ -77,14 +80,14 @@ def prepare(
     """Resolve and check all inputs, and write spec.json. Raises AttemptFailed with the precise cause."""
     secrets = opened_secrets(settings, work.sealed_secrets)
     redaction.add(texts_of(secrets))  # before anything can log them
-    check_output(settings, work)  # first: it is quick, and what is fetched next may not be
+    _check_network_and_output(settings, db, work)  # first: it is quick, and what is fetched next may not be
     library = library_for(settings, db, work.project, secrets)
     sources, model = with_results(db, storage, work, find_sources(library, work.framework, work.document), run.path)
     weights = "" if work.is_training else digest_of(each.path for each in (sources.model, sources.tokenizer) if each)
     start = find_start(storage, work, run, sources, weights)
     spec = make_spec(work, run, sources, start, proxy_port=proxy_port(settings, work))
     spec = replace(spec, weights_path=str(model or ""), weights_sha256=weights)
-    held = limits_here(work.document, settings, sandbox := sandbox_of(settings))
+    held = limits_here(work, settings, sandbox := sandbox_of(settings))
     spec = replace(spec, max_output_files=settings.storage.max_output_files, resource_limits=held.of_processes)
     refuse_changed_reward(start, spec.reward_sha256)
     environment = job_environment(work.document.training_config.environment, secrets)
@@ -122,6 +125,7 @@ def confinement_of(
         view=view,
         shm_mb=resources.limits.shm_mb,
         account=account_of(resources.user, image, sandbox),
+        user=own_user_of(settings, work.document, view, sandbox),
         own_network=has_own_network(settings, work),
     )
 
@@ -130,6 +134,19 @@ def has_own_network(settings: Settings, work: Work) -> bool:
     """Whether the ranks have loopback alone; those of several nodes must reach each other."""
     node = settings.node
     return not work.is_gang and node.network != HOST_NETWORK and node.sandbox not in WITHOUT_NAMESPACES
+
+
+def _check_network_and_output(settings: Settings, db: Database, work: Work) -> None:
+    """Raise AttemptFailed where the job or its project requires a network of its own, and the ranks would have none,
+    and where nothing could be published.
+    """
+    with db.read() as session:
+        words = project_demands.of_project(session, work.project)
+    if NETWORK in {*words, *work.document.scheduling_config.required_capabilities} and not has_own_network(
+        settings, work
+    ):
+        raise AttemptFailed("INVALID_CONFIG", f"scheduling_config.required_capabilities: {NOT_ON_SEVERAL}")
+    check_output(settings, work)
 
 
 def proxy_port(settings: Settings, work: Work) -> int:

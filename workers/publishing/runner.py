@@ -53,11 +53,12 @@ class Published:
 
 @dataclass(frozen=True, kw_only=True)
 class PublishOptions:
-    """The destinations in ``output_config``."""
+    """The destinations in ``output_config``. ``name``: of the field that has ``output_path``."""
 
     output_path: str
-    hub_repository: str
-    hub_private: bool
+    hub_repository: str = ""
+    hub_private: bool = True
+    name: str = "output_path"
 
     def __bool__(self) -> bool:
         return bool(self.output_path or self.hub_repository)
@@ -72,15 +73,30 @@ def publish_options(work: Work) -> PublishOptions:
     )
 
 
+def log_options(work: Work, folder: str = "") -> PublishOptions:
+    """The destination of logs, or a folder in it."""
+    place = (work.document.output_config.log_path or "").rstrip("/")
+    return PublishOptions(output_path=f"{place}/{folder}" if place and folder else place, name="log_path")
+
+
 class Publication:
-    """Publishes one model on a thread of its own; ``order`` None only checks whether it would work."""
+    """Publishes one model on a thread of its own, or what else ``options`` say; ``order`` None only checks whether it
+    would work.
+    """
 
     def __init__(
-        self, settings: Settings, work: Work, order: PublishOrder | None, *, on_done: Callable[[], None] = lambda: None
+        self,
+        settings: Settings,
+        work: Work,
+        order: PublishOrder | None,
+        *,
+        options: PublishOptions | None = None,
+        on_done: Callable[[], None] = lambda: None,
     ) -> None:
         self._settings = settings
         self._work = work
         self._order = order
+        self._options = publish_options(work) if options is None else options
         self._on_done = on_done
         self._stopping = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
@@ -101,9 +117,9 @@ class Publication:
 
     def carry_out(self) -> Published:
         """Run on the calling thread. Raises PublicationStopped."""
-        options, result = publish_options(self._work), Published()
+        options, result = self._options, Published()
         if options.output_path:
-            with result.noting(f"output_path {options.output_path}"):
+            with result.noting(f"{options.name} {options.output_path}"):
                 self._copy(options.output_path, result)
         if options.hub_repository:
             with result.noting("push_to_hub"):

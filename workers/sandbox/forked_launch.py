@@ -61,6 +61,7 @@ def launch_forked(
                 request = {
                     "sandbox_pid": pid,
                     "joined": list(map(str, spec.joined)),
+                    "user": [spec.account.uid, spec.account.gid] if spec.user is not None else [],
                     "kind": program.kind,
                     "spec": str(program.spec_path),
                     "directory": str(spec.view.run_dir),
@@ -87,9 +88,8 @@ def _make(
         _pipe() as (info_reader, info_writer),
         sandbox.enclosed(_SHELL, spec) as enclosed,
     ):
-        program, *arguments = enclosed.command
         process = subprocess.Popen(
-            joining(spec.joined, [program, "--info-fd", str(info_writer.fileno()), *arguments]),
+            joining(spec.joined, enclosed.with_options("--info-fd", str(info_writer.fileno()))),
             env=environment,
             cwd=spec.view.run_dir,
             stdin=code,

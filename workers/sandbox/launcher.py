@@ -20,6 +20,7 @@ from workers.sandbox.control_groups import Group, Hierarchies, Limits, joining
 from workers.sandbox.cores import OwnCores
 from workers.sandbox.forked_launch import AGENT, Forked, launch_forked
 from workers.sandbox.node_python import CODE
+from workers.sandbox.own_user import OwnUser
 from workers.sandbox.sandbox import BUBBLEWRAP, PROCESS, Sandbox
 from workers.sandbox.spec import Account, FilesystemView, SandboxSpec
 
@@ -55,6 +56,12 @@ class LaunchPlan:
     @property
     def view(self) -> FilesystemView:
         return self.confinement.view
+
+    def release(self, *, ended: bool) -> None:
+        """Cores and the user of its own are for others. ``ended``: no process of the attempt is left. Idempotent."""
+        self.cores.release()
+        if self.confinement.user is not None:
+            self.confinement.user.release(ended=ended)
 
 
 class LaunchedRanks:
@@ -119,7 +126,7 @@ def launch(plan: LaunchPlan) -> LaunchedRanks:
     """
     group = _group(plan)
     ours, theirs = socket.socketpair()
-    pipes = [_log_pipe() for _ in range(plan.spec.local_ranks)]
+    pipes = [_log_pipe(plan.confinement.user) for _ in range(plan.spec.local_ranks)]
     writers = [writer for _, writer in pipes]
     view = replace(plan.view, libraries=inherited_libraries())
     confinement = replace(plan.confinement, view=view, joined=group.joined)
@@ -211,8 +218,10 @@ def inherited_libraries() -> tuple[Path, ...]:
     return tuple(Path(part) for name in LIBRARIES for part in os.environ.get(name, "").split(":") if part)
 
 
-def _log_pipe() -> tuple[int, int]:
+def _log_pipe(user: OwnUser | None) -> tuple[int, int]:
     reader, writer = os.pipe2(os.O_CLOEXEC)
+    if user is not None:  # programs open their output again by its name, /dev/stdout
+        os.fchown(writer, user.uid, user.uid)
     os.set_blocking(reader, False)
     with contextlib.suppress(OSError):  # over the user's pipe quota: the default size suffices
         fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, PIPE_BYTES)

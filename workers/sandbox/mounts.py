@@ -44,23 +44,24 @@ TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108 – mount points: what the sandbo
 KERNEL = ("/proc", "/sys", "/dev")  # the sandbox has its own
 
 
-def mounts(view: FilesystemView) -> list[Mount]:
+def mounts(view: FilesystemView, *, own_user: bool = False) -> list[Mount]:
     """Mounts ordered from the root down, so that a narrow mount shows through a wider one that hides.
 
-    Raises PlacementConflict.
+    ``own_user``: the job has another user than this process. Raises PlacementConflict.
     """
     if view.image is not None:
         return _in_image(view, view.image)
     shown = dict(_shown(view))
     temporary = _existing(TEMPORARY)
     own = {*map(Path, KERNEL), *temporary, view.run_dir}
+    apart = set(_apart(view)) if own_user else set[Path]()
     masked = dict(_masks(view, {target: real for target, real in shown.items() if target not in own}, own))
     found = [Mount(Kind.LINK, path, path.readlink()) for path in _linked_programs()]
     found += masked.values()
     found += [
         Mount(Kind.READ_ONLY, target, real)
         for target, real in shown.items()
-        if target not in own and not _is_visible(target, real, shown, {*masked, *own})
+        if target not in own and (target in apart or not _is_visible(target, real, shown, {*masked, *own}))
     ]
     found += [Mount(Kind.WRITABLE, path, view.temporary_dir) for path in temporary]
     found.append(Mount(Kind.WRITABLE, view.run_dir, view.run_dir))
@@ -134,6 +135,32 @@ def _shown(view: FilesystemView) -> Iterator[tuple[Path, Path]]:
     yield from ((link, link.resolve()) for link in _links(Path(sys.executable)))
     if view.code is not None:
         yield view.code_dir, view.code.resolve()
+
+
+def _apart(view: FilesystemView) -> Iterator[Path]:
+    """Inputs and our code in directories of programs, where a user of the job's own sees what all users may see."""
+    named = _existing((*view.software, *view.libraries))
+    yield from (path for path in _existing(view.readable) if _is_in(path, (*named, *_existing(PROGRAMS), PRIVATE)))
+    yield from (path for path in _existing(_our_code()) if _is_in(path, named))
+
+
+def outside_of_system(sources: Iterable[Path], view: FilesystemView) -> list[Path]:
+    """Those that are inputs, or not in directories of the system, which every user may enter."""
+    system = (*_existing(PROGRAMS), PRIVATE, *map(Path, KERNEL))
+    inputs = _existing((*view.readable, *filter(None, [view.code])))
+    return [path for path in dict.fromkeys(sources) if not _is_in(path, system) or _is_in(path, inputs)]
+
+
+def software_among(sources: Iterable[Path], view: FilesystemView) -> set[Path]:
+    """Those that are there for all users of the machine, rather than inputs of the job or our code."""
+    named = _existing((*view.software, *view.libraries))
+    found = {path for path in sources if _is_in(path, named)}
+    own = _existing((*view.readable, *_our_code(), view.run_dir, *filter(None, [view.code]))) if found else ()
+    return {path for path in found if not _is_in(path, own)}
+
+
+def _is_in(path: Path, directories: Iterable[Path]) -> bool:
+    return any(map(path.is_relative_to, directories))
 
 
 def _linked_programs() -> list[Path]:

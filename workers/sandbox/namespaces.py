@@ -34,6 +34,15 @@ def join(pid: int, descriptor: int) -> None:
     _check(_libc().setns(descriptor, kinds), "setns")
 
 
+def become(uid: int, gid: int) -> None:
+    """This user of the sandbox that was joined, and with it the one of the machine that stands for it. Raises OSError.
+
+    The capabilities in the sandbox remain, as its user 0 is not left.
+    """
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
+
+
 def drop_permissions() -> None:
     """No capabilities, now and after any exec; readable by processes of this user, as if it was started there.
 

@@ -6,7 +6,7 @@ One sandbox holds all ranks of an attempt on this node, so that they share /dev/
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Protocol
 from app.domain.nodes.sandboxes import AT_OWN_RISK, BUBBLEWRAP, LANDLOCK, PROCESS, WAYS_OUT
 from app.host.bubblewrap import Lack, lack_of_sandbox
 from app.host.landlock import lack_of_landlock
-from app.host.overlays import MERGED, overlay_command
+from app.host.oom_score import holds_scores
 from app.host.system_calls import filter_file
 from workers.sandbox.accounts import HOSTS, account_files
 from workers.sandbox.kernel_files import kernel_arguments
@@ -23,6 +23,7 @@ from workers.sandbox.landlock_rules import file_rules
 from workers.sandbox.mounts import OURS, mounts
 from workers.sandbox.placements import Kind, Mount
 from workers.sandbox.spec import Account, SandboxSpec
+from workers.sandbox.staging import entered_by
 
 __all__ = ["BUBBLEWRAP", "PROCESS", "Bubblewrap", "ProcessGroup", "Sandbox", "SandboxUnavailable", "choose_sandbox"]
 
@@ -32,6 +33,7 @@ NAMESPACES = (
     *("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
     *("--die-with-parent", "--new-session", "--cap-drop", "ALL"),
 )
+_PROGRAM = "bwrap"
 OWN_NETWORK = ("--unshare-net",)
 _KERNEL = ("--dev", "/dev", "--proc", "/proc", "--ro-bind", "/sys", "/sys")
 _ENTERS = f"import sys; sys.path.insert(0, {str(OURS)!r}); from workers.sandbox.landlocked import main; main()"
@@ -55,6 +57,11 @@ class Enclosed:
 
     command: Sequence[str]
     files: tuple[int, ...] = ()
+
+    def with_options(self, *options: str) -> list[str]:
+        """The command with more options of bubblewrap, which is its program or becomes it."""
+        at = list(self.command).index(_PROGRAM) + 1
+        return [*self.command[:at], *options, *self.command[at:]]
 
 
 class Sandbox(Protocol):
@@ -112,11 +119,12 @@ class Bubblewrap:
         view.code_dir.mkdir(exist_ok=True)
         with filter_file() as file, ExitStack() as stack:
             arguments = [*_user(spec.account), *NAMESPACES, *(OWN_NETWORK if spec.own_network else ())]
-            found = mounts(view)
-            if view.image is not None:
-                arguments += ("--bind", str(view.overlay_dir / MERGED), "/")
+            found = mounts(view, own_user=spec.user is not None)
+            entered = entered_by(spec.user, found, view)
+            if entered.root is not None:
+                arguments += ("--bind", str(entered.root), "/")
             arguments += (*_KERNEL, *kernel_arguments())
-            arguments += [argument for mount in found for argument in _mount_arguments(mount)]
+            arguments += [argument for mount in found for argument in _mount_arguments(mount, entered.sources)]
             files = [file]
             for path, (mode, text) in _texts(spec).items():
                 files.append(stack.enter_context(_text_file(text)))
@@ -131,15 +139,14 @@ class Bubblewrap:
             empty += [placement.target for placement in view.placements if placement.files]
             writable_root = view.image is not None and not view.image.read_only
             always = _READ_ONLY_IN_IMAGES if writable_root else _ALWAYS_READ_ONLY
-            for directory in (*empty, *always):
+            for directory in (*empty, *always, *_with_scores()):
                 arguments += ("--remount-ro", str(directory))
             arguments += ("--seccomp", str(file), "--chdir", str(view.run_dir))
-            overlay = overlay_command(view.image.directory, view.overlay_dir) if view.image is not None else []
-            yield Enclosed([*overlay, "bwrap", *arguments, "--", *command], tuple(files))
+            yield Enclosed([*entered.command, _PROGRAM, *arguments, "--", *command], tuple(files))
 
 
-def _mount_arguments(mount: Mount) -> tuple[str, ...]:
-    source, target = str(mount.source), str(mount.target)
+def _mount_arguments(mount: Mount, sources: Mapping[Path, Path]) -> tuple[str, ...]:
+    source, target = str(sources.get(mount.source, mount.source)), str(mount.target)
     match mount.kind:
         case Kind.READ_ONLY:
             return "--ro-bind", source, target
@@ -174,6 +181,11 @@ def _user(account: Account) -> tuple[str, ...]:
     return "--unshare-user", "--uid", str(account.uid), "--gid", str(account.gid)
 
 
+def _with_scores() -> tuple[Path, ...]:
+    """What must not be written to where the kernel lets a rank lower its score to that of the platform's processes."""
+    return () if holds_scores() else (Path("/proc"),)
+
+
 @contextmanager
 def _text_file(text: str) -> Iterator[int]:
     """A file to inherit with this text."""
@@ -194,7 +206,9 @@ def choose_sandbox(setting: str = "auto") -> Sandbox:
         if (why := lack_of_landlock()) is not None:
             raise SandboxUnavailable(why)
         return Landlocked()
-    root = ("--ro-bind", "/", "/", *_KERNEL, *kernel_arguments(), *_SHARED_MEMORY, "--remount-ro", "/dev")
+    root = ["--ro-bind", "/", "/", *_KERNEL, *kernel_arguments(), *_SHARED_MEMORY]
+    for directory in (Path("/dev"), *_with_scores()):
+        root += ("--remount-ro", str(directory))
     lack = lack_of_sandbox((*_user(Account()), *NAMESPACES, *OWN_NETWORK, *root))
     if lack is not None:
         raise SandboxUnavailable(lack)

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from workers.run_dir.layout import OVERLAY
+from workers.sandbox.own_user import OwnUser
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +21,7 @@ class Placement:
 
 @dataclass(frozen=True, kw_only=True)
 class Account:
-    """The user as whom an attempt's processes see themselves; on the machine they are the worker's user."""
+    """The user as whom an attempt's processes see themselves, whichever user of the machine they are."""
 
     name: str = "job"
     uid: int = 1000
@@ -73,4 +74,5 @@ class SandboxSpec:
     joined: tuple[Path, ...] = ()  # files of control groups, into which a process writes 0 to join
     shm_mb: int = 0  # size of /dev/shm; 0: half of the machine's memory
     account: Account = Account()
+    user: OwnUser | None = field(default=None, compare=False)  # of the machine; None: the worker's
     own_network: bool = True  # loopback only, shared by the ranks of this node; else the machine's network

@@ -24,6 +24,7 @@ from workers.attempt_failed import AttemptFailed
 from workers.publishing.runner import publish_options
 from workers.supervisor.finished_attempt import FinishedAttempt
 from workers.supervisor.publish import deliver
+from workers.supervisor.publish_logs import deliver_logs
 from workers.supervisor.ranks.verdict import is_consequence, judge, judge_part
 from workers.supervisor.recording import disk_space
 from workers.supervisor.recording.evaluation_results import read_results
@@ -89,6 +90,8 @@ def _store(attempt: FinishedAttempt) -> Outcome:
         what = f"the last {lost} log lines could not be stored within {LOG_SECONDS:g} s"
         attempt.reporter.add(Note(kind=EventType.WARNING, message=what))
         attempt.reporter.flush()
+    deliver_logs(attempt)
+    attempt.reporter.flush()
     attempt.recorders.events.close(LOG_SECONDS)
     return _completed(attempt, outcome, model)
 

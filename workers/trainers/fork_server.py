@@ -28,7 +28,7 @@ from workers.rank.environment import FORKED_HF_HOME
 from workers.rank.rank_process import as_rank
 from workers.sandbox.forked_launch import INSPECTION
 from workers.sandbox.launcher import inherited_environment
-from workers.sandbox.namespaces import drop_permissions, join
+from workers.sandbox.namespaces import become, drop_permissions, join
 from workers.trainers import inspection
 from workers.trainers.left_out import leave_out, quantizes
 
@@ -84,7 +84,12 @@ def _enter(request: Request) -> None:
         for file in request.fields["joined"]:
             Path(file).write_text("0")
     raise_oom_score(OF_SANDBOXES)  # as ``joining`` does for what starts as a program
+    own_user = request.fields["user"]
+    if own_user:
+        os.setgroups([])  # inside it would be forbidden
     join(request.fields["sandbox_pid"], sandbox)
+    if own_user:
+        become(*own_user)
     # A process's own PID namespace never changes: only its children are in the sandbox's, and only when the first of
     # them has ended its children are children of the init there.
     first = os.fork()

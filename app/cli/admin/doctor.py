@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from app.cli.output import json_option, print_json
+from app.host.imports import uncollected_imports
 from app.services.operations.diagnosis.findings import Level
 from config.settings import Settings, SettingsError, client_environment, load_settings, own_sqlite
 from trainyard.client import NO_RETRY, Client, ClientError, Forbidden
@@ -41,9 +42,6 @@ def doctor(as_json: bool) -> None:  # noqa: FBT001
 
 
 def _rows(*, show: bool) -> list[dict[str, Any]]:
-    from app.services.operations.diagnosis.checks import run_checks
-    from app.services.operations.diagnosis.site import open_site
-
     rows: list[dict[str, Any]] = []
 
     def add(check: str, level: Level, message: str, fix: str) -> None:
@@ -61,6 +59,10 @@ def _rows(*, show: bool) -> list[dict[str, Any]]:
         for level, message, fix in _of_server(settings):
             add("server", level, message, fix)
         return rows
+    with uncollected_imports():
+        from app.services.operations.diagnosis.checks import run_checks
+        from app.services.operations.diagnosis.site import open_site
+
     add("settings", Level.OK, f"all are valid; the data directory is {settings.data.dir}", "")
     with open_site(settings) as site:
         for check, finding in run_checks(site):

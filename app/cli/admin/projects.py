@@ -3,12 +3,14 @@
 import click
 
 from app.cli.admin.columns import picked
-from app.cli.admin.project_quotas import quota
+from app.cli.admin.project_quotas import NONE, quota
+from app.cli.choice import Choice
 from app.cli.connection import ServerGroup, server
 from app.cli.output import json_option, print_fields, print_json, print_table
 from app.cli.text_options import checked_name, checked_text
 from app.domain.administration import LONGEST_DESCRIPTION
 from app.domain.interactive import SWITCHES
+from app.domain.names import WORD, WORD_RULE
 from app.domain.spec.locations.egress import SERVICE, SERVICE_RULE
 from trainyard.client import Conflict
 
@@ -18,6 +20,16 @@ def _services(_: click.Context, option: click.Parameter, values: tuple[str, ...]
     for value in values:
         if not SERVICE.fullmatch(value):
             raise click.BadParameter(f"{value!r}: {SERVICE_RULE}", param=option)
+    return values
+
+
+def _capabilities(_: click.Context, option: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    """Checks an option that names capabilities, or none."""
+    for value in values:
+        if not WORD.fullmatch(value):
+            raise click.BadParameter(f"{value!r}: {WORD_RULE}", param=option)
+    if NONE in values and len(values) > 1:
+        raise click.BadParameter(f"{NONE} demands nothing; name it alone", param=option)
     return values
 
 
@@ -88,16 +100,34 @@ def egress(name: str, added: tuple[str, ...], removed: tuple[str, ...], as_json:
 @click.option("--description", callback=checked_text(LONGEST_DESCRIPTION), help="The new description.")
 @click.option(
     "--sessions",
-    type=click.Choice(SWITCHES),
+    type=Choice(SWITCHES),
     help="Whether people may open shells, commands and ports of its running jobs; recorded: what they show is kept.",
 )
+@click.option(
+    "--require",
+    "required",
+    multiple=True,
+    callback=_capabilities,
+    metavar="CAPABILITY",
+    help="What nodes of its jobs must have, such as sandbox:full; in place of what it demanded before. none: nothing.",
+)
 @json_option
-def change(name: str, description: str | None, sessions: str | None, as_json: bool) -> None:  # noqa: FBT001
-    """Change a project's description, or whether people may reach its running jobs."""
-    if description is None and sessions is None:
-        raise click.UsageError("nothing to change; name --description or --sessions")
+def change(
+    name: str,
+    description: str | None,
+    sessions: str | None,
+    required: tuple[str, ...],
+    as_json: bool,  # noqa: FBT001
+) -> None:
+    """Change a project's description, whether people may reach its running jobs, or what nodes of its jobs must have.
+
+    A demand counts for submissions and for jobs that wait; running jobs continue.
+    """
+    if description is None and sessions is None and not required:
+        raise click.UsageError("nothing to change; name --description, --sessions or --require")
+    demands = [each for each in required if each != NONE] if required else None
     with server() as client:
-        item = client.projects.change(name, description=description, sessions=sessions)
+        item = client.projects.change(name, description=description, sessions=sessions, required_capabilities=demands)
     print_json(item) if as_json else click.echo(name)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from app.cli.choice import Choice
 from app.cli.database import admin_database, cli_settings, failures_as_messages
 from app.cli.output import json_option, print_json, print_table
 from app.domain.scheduling.fair_share import ProjectQuota, merged, quota_of
@@ -28,9 +29,7 @@ _OUT = click.Path(dir_okay=False, writable=True, path_type=Path)
 @click.option("--nodes", "nodes_file", type=_FILE, help="The nodes, as CSV.")
 @click.option("--like-now", is_flag=True, help="Use the current nodes, project quotas and queue weights.")
 @click.option("--quotas", type=_FILE, help='Quotas of projects, as JSON: {"red": {"gpus": {"deserved": 8}}}.')
-@click.option(
-    "--policy", "policies", type=click.Choice(list(POLICIES)), multiple=True, help="Only this policy; repeatable."
-)
+@click.option("--policy", "policies", type=Choice(list(POLICIES)), multiple=True, help="Only this policy; repeatable.")
 @click.option(
     "--reserve-after",
     type=click.FloatRange(0),

@@ -34,6 +34,11 @@ def _project(_context: click.Context, _parameter: click.Parameter, value: str) -
 project_option = click.option(
     "--project", default="", callback=_project, help="The project to submit to, for a key with access to several."
 )
+code_option = click.option(
+    "--code",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="A directory that the job runs from; uploaded unless the server has the same content.",
+)
 _dry_run_option = click.option(
     "--dry-run", is_flag=True, help="Validate the job and its data, and show the plan, without submitting it."
 )
@@ -50,11 +55,7 @@ def submitting(command: Command) -> Command:
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False, allow_dash=True))
 @set_option
-@click.option(
-    "--code",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="A directory that the job runs from; uploaded unless the server has the same content.",
-)
+@code_option
 @interactive_options
 @submitting
 def submit(
@@ -117,7 +118,7 @@ def show_dry_run(client: Client, document: Mapping[str, Any], *, as_json: bool) 
     except ApiError as error:
         show_ways_to_send(document, str(error))
         raise
-    refusals = [each for each in answer["warnings"] if each.startswith(_REFUSED)]
+    refusals = [each for each in answer["warnings"] if is_refusal(each)]
     if as_json:
         print_json({**answer, **({"data": report} if report is not None else {})})
     else:
@@ -131,6 +132,11 @@ def show_dry_run(client: Client, document: Mapping[str, Any], *, as_json: bool) 
     show_ways_to_send(document, " ".join([*refusals, *(each["message"] for each in errors), " "]))
     if refusals or (report is not None and not report["valid"]):
         sys.exit(1)
+
+
+def is_refusal(warning: str) -> bool:
+    """Whether a warning of a dry run says that the job would fail before it starts."""
+    return warning.startswith(_REFUSED)
 
 
 def show_ways_to_send(document: Mapping[str, Any], said: str = "") -> None:

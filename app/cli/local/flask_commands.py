@@ -4,12 +4,15 @@ from typing import Any
 
 import click
 
+from app.cli.choice import Choice
+from app.host.imports import uncollected_imports
+
 
 @click.command()
 @click.option(
     "--sort",
     "-s",
-    type=click.Choice(("endpoint", "methods", "domain", "rule", "match")),
+    type=Choice(("endpoint", "methods", "domain", "rule", "match")),
     default="endpoint",
     help="Sort by this; match is the order in which Flask tries the routes.",
 )
@@ -30,9 +33,10 @@ def python() -> None:
 
 
 def _run(command: click.Command, **options: Any) -> None:
-    from flask.cli import ScriptInfo
+    with uncollected_imports():
+        from flask.cli import ScriptInfo
 
-    from app.factory import from_environment
+        from app.factory import from_environment
 
     ctx = click.get_current_context()
     ctx.obj = ScriptInfo(create_app=from_environment)

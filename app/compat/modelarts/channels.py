@@ -7,9 +7,11 @@ from typing import Any, NamedTuple
 from app.compat.mounts import OPTIONAL, Mount, mount_of_data
 from app.domain.errors import BadSpec
 from app.domain.spec.model import OUTPUT
+from app.domain.spec.rules.mounts import why_not_free
 from app.schemas.spec.field_verdicts import warning
 
 _OUTPUT = "$(TRAINYARD_OUTPUT_DIR)"
+_VOLUMES = {"nfs": "nfs_server_path", "pfs": "pfs_path", "obs": "obs_path"}  # kind → the field with its place
 
 
 class Channels(NamedTuple):
@@ -46,26 +48,50 @@ def channels_of(algorithm: Mapping[str, Any]) -> Channels:
     return found._replace(output_path=place)
 
 
-def mount_volumes(spec: Mapping[str, Any], channels: Channels, may_read: Callable[[str], bool] | None) -> Iterator[str]:
-    """Adds NFS directories that the operator has mounted to the data of the job; yields a warning for each other one.
+def mount_volumes(
+    spec: Mapping[str, Any], channels: Channels, code: Sequence[Mount], may_read: Callable[[str], bool] | None
+) -> Iterator[str]:
+    """Adds volumes to the data of the job, and yields warnings. Raises BadSpec for one that can't be mounted.
 
-    ``may_read`` is None for a built-in method.
+    ``code`` has the mounts of the code directory, ``may_read`` is None for a built-in method.
     """
     for number, volume in enumerate(spec.get("volumes") or []):
-        nfs, field = volume.get("nfs"), f"spec.volumes.{number}.nfs"
-        if not nfs:
-            continue
-        server, _, path = nfs["nfs_server_path"].partition(":")
-        location = f"nfs/{server}/{path.strip('/')}".rstrip("/")
+        kinds = [kind for kind in _VOLUMES if volume.get(kind)]
+        if len(kinds) != 1:
+            raise BadSpec(f"has one of {', '.join(_VOLUMES)}", field=f"spec.volumes.{number}")
+        field, given = f"spec.volumes.{number}.{kinds[0]}", volume[kinds[0]]
         if may_read is None:
             yield warning(field, "a built-in method reads its inputs alone")
-        elif not may_read(location):
-            yield warning(field, f"jobs may not read {location}: it must lie below a storage root of the operator")
-        else:
-            channels.mounts.append(mount_of_data(nfs["local_path"], location, len(channels.sources)))
-            channels.sources.append({"path": location})
-            if nfs.get("read_only") is False:
-                yield warning(f"{field}.read_only", "volumes are read-only: write to an output")
+            continue
+        place, local = given[_VOLUMES[kinds[0]]], given["local_path"].rstrip("/")
+        location = _of_server(place, may_read, f"{field}.nfs_server_path") if kinds[0] == "nfs" else obs_uri(place)
+        _refuse_path(local, [*channels.mounts, *code], f"{field}.local_path")
+        channels.mounts.append(mount_of_data(local, location, len(channels.sources)))
+        channels.sources.append({"path": location})
+        if given.get("read_only") is False:
+            yield warning(f"{field}.read_only", "volumes are read-only: write to an output")
+
+
+def _of_server(place: str, may_read: Callable[[str], bool], field: str) -> str:
+    """The directory at which the operator has mounted a directory of an NFS server."""
+    server, _, path = place.partition(":")
+    location = f"nfs/{server}/{path.strip('/')}".rstrip("/")
+    if not may_read(location):
+        raise BadSpec(
+            f"jobs may not read {location}: have the administrator mount {place} there, below one of "
+            "TRAINYARD_STORAGE_ROOTS, or use an input",
+            field=field,
+        )
+    return location
+
+
+def _refuse_path(path: str, others: Sequence[Mount], field: str) -> None:
+    if why := why_not_free(path):
+        raise BadSpec(f"{path or '/'} {why}", field=field)
+    if path in (posixpath.normpath(each.mounted) for each in others):
+        raise BadSpec(
+            f"{path} is the path of the code, an input, an output or another volume; name a different one", field=field
+        )
 
 
 def obs_uri(place: str) -> str:

@@ -1,10 +1,12 @@
 """The effect of each field of ModelArts' requests, and warnings of values without an effect."""
 
+import posixpath
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from app.compat.images import IN_AN_IMAGE
 from app.domain.errors import BadSpec
+from app.domain.spec.rules.mounts import why_not_free
 from app.domain.spec.rules.training import is_reserved
 from app.schemas.spec.field_verdicts import Table, acted_on, refused, warned, warning
 
@@ -26,8 +28,13 @@ _NO_CONTAINERS = warned("jobs run on the node itself, without containers")
 _METRICS = warned("metrics are stored for every job; the annotation tensorboard/enable opens a TensorBoard over them")
 _READ_ONLY = warned("is read-only: flavor_id decides")
 _OF_ANOTHER = warned("is read-only: a new job gets its own")
-_NOT_MOUNTED = warned("volumes are not mounted; use an input")
-_LOGS = warned("logs are not exported; read them through the API")
+_OF_BUCKET = acted_on("data of the job")
+_MOUNTED = acted_on(
+    "the volume lies there, read-only, on nodes with a sandbox; in command, parameters and environments the path works "
+    "on all nodes; a path of the system is refused"
+)
+_LOGS = acted_on("the log of each attempt is copied there when it ends, to JOB/attempt-N/rank-R.log")
+_LOGS_ON_HOST = acted_on("as obs_url, for a directory below an output root; beside obs_url it has a warning")
 _CABINETS = warned("affinity to cabinets and supernodes is not supported; pool_id selects nodes by a label")
 _NO_TOPICS = warned("notifications are not supported; use a webhook of the native API")
 _PARAMETERS, _INPUTS, _OUTPUTS = (f"algorithm.{name}" for name in ("parameters", "inputs", "outputs"))
@@ -42,10 +49,14 @@ _ALGORITHM: Table = {
         "the code directory of the ranks; packages of a pip-requirements.txt in it are installed, if their index has "
         "wheels of them"
     ),
-    "algorithm.boot_file": acted_on("the script, run once per node"),
+    "algorithm.boot_file": acted_on(
+        "the script, run once per node; with the engines MPI, Horovod and MindSpore-GPU by mpirun, once for each device"
+    ),
     "algorithm.autosearch_config_path": _NO_FILES,
     "algorithm.autosearch_framework_path": _NO_FILES,
-    "algorithm.command": acted_on("run by bash -c in code_dir, instead of boot_file"),
+    "algorithm.command": acted_on(
+        "run by bash -c in code_dir, instead of boot_file; with mpirun as its only command the ranks are started by MPI"
+    ),
     f"{_PARAMETERS}.name": acted_on("arguments --NAME=VALUE; hyperparameters of a built-in method"),
     f"{_PARAMETERS}.value": acted_on("arguments --NAME=VALUE; hyperparameters of a built-in method"),
     f"{_PARAMETERS}.description": _RETURNED,
@@ -122,17 +133,16 @@ _SPEC: Table = {
     "spec.resource.node_count": acted_on("number of nodes"),
     "spec.resource.pool_id": acted_on("a required node label"),
     "spec.volumes.nfs.nfs_server_path": acted_on(
-        "nfs/SERVER/PATH below a storage root, mounted by the operator; others have a warning"
+        "nfs/SERVER/PATH below a storage root, mounted by the operator; others are refused"
     ),
-    "spec.volumes.nfs.local_path": acted_on(
-        "the volume lies there, on nodes with a sandbox; in command, parameters and environments the path works on all "
-        "nodes"
-    ),
+    "spec.volumes.nfs.local_path": _MOUNTED,
     "spec.volumes.nfs.read_only": acted_on("volumes are read-only; false has a warning"),
-    "spec.volumes.pfs": _NOT_MOUNTED,
-    "spec.volumes.obs": _NOT_MOUNTED,
+    "spec.volumes.pfs.pfs_path": _OF_BUCKET,
+    "spec.volumes.pfs.local_path": _MOUNTED,
+    "spec.volumes.obs.obs_path": _OF_BUCKET,
+    "spec.volumes.obs.local_path": _MOUNTED,
     "spec.log_export_path.obs_url": _LOGS,
-    "spec.log_export_path.host_path": _LOGS,
+    "spec.log_export_path.host_path": _LOGS_ON_HOST,
     "spec.auto_stop.time_unit": acted_on("checked: HOURS is the only one"),
     "spec.auto_stop.duration": acted_on("maximum run time of the job"),
     f"{_AFFINITY}.affinity_type": _CABINETS,
@@ -180,7 +190,7 @@ _TASKS: Table = {
         for name in ("flavor_name", "flavor_type", "max_num", "billing", "flavor_info", "attributes")
     },
     "tasks.log_export_path.obs_url": _LOGS,
-    "tasks.log_export_path.host_path": _LOGS,
+    "tasks.log_export_path.host_path": _LOGS_ON_HOST,
 }
 
 # Fields of the request that creates a job.
@@ -293,7 +303,7 @@ def _annotations(
 
 def _beside_others(algorithm: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Fields that have no effect because of another one."""
-    code, command = algorithm.get("code_dir") or "", algorithm.get("command")
+    command = algorithm.get("command")
     if algorithm.get("id"):
         own = ("code_dir", "boot_file", "command", "local_code_dir", "working_dir")
         yield from ((name, "has no effect with id, a built-in method") for name in own if algorithm.get(name))
@@ -305,5 +315,17 @@ def _beside_others(algorithm: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         return
     if command and algorithm.get("boot_file"):
         yield "boot_file", "has no effect with command, which runs instead"
-    if algorithm.get("local_code_dir") and code.startswith("file://"):
-        yield "local_code_dir", "has no effect with a file:// code_dir"
+    yield from _unmounted(algorithm)
+
+
+def _unmounted(algorithm: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Inputs and outputs that do not lie at their ``local_dir``."""
+    seen: set[str] = set()
+    for kind in ("inputs", "outputs"):
+        for each in algorithm.get(kind) or []:
+            if not each.get("local_dir"):
+                continue
+            path = posixpath.normpath(each["local_dir"])
+            if why := why_not_free(path) or ("is the path of another one, too" if path in seen else ""):
+                yield f"{kind}.local_dir", f"{path} {why}; {each['name']} is passed to the script with its place"
+            seen.add(path)

@@ -12,6 +12,7 @@ from app.compat.modelarts.flavors import of_job, of_resources
 from app.compat.modelarts.status import Trouble, milliseconds, status_of
 from app.compat.modelarts.tasks import tasks_of_job
 from app.compat.modelarts.to_native import BUILT_IN, DIALECT, METHODS, PRIORITIES
+from app.compat.mpirun import mpirun_of
 from app.domain.scheduling.resources import NodeCapacity
 from app.domain.spec.model import JobDocument
 from app.services.jobs.details import JobDetails
@@ -120,10 +121,13 @@ def _algorithm_of_native(document: JobDocument) -> dict[str, Any]:
         parameters = [{"name": name, "value": str(value)} for name, value in values.items()]
         return found | {"id": method, "parameters": parameters}
     if command := framework.custom_command:
-        return found | {"command": shlex.join(command)}
+        return found | {"command": shlex.join([*mpirun_of(document), *command])}
     script = framework.custom_script_path or ""
-    code = framework.custom_code_dir or script.rpartition("/")[0]
-    code, script = _as_request_path(code), _as_request_path(script)
+    code = _as_request_path(framework.custom_code_dir or script.rpartition("/")[0])
+    if by_mpi := mpirun_of(document):
+        command = (*by_mpi, "python", script, *framework.custom_arguments)
+        return found | {"code_dir": code, "command": shlex.join(command)}
+    script = _as_request_path(script)
     arguments = [word.removeprefix("--").partition("=") for word in framework.custom_arguments]
     parameters = [{"name": name, "value": value} for name, _, value in arguments]
     return found | {"code_dir": code, "boot_file": script, "parameters": parameters}
@@ -151,7 +155,11 @@ def spec_of(details: JobDetails, capacities: Sequence[NodeCapacity]) -> dict[str
         resource["flavor_detail"] = details_of_flavor  # only public pools have it
     policy = {"priority": _nearest(details.job.priority), "preemptible": details.document.scheduling_config.preemptible}
     unchanged = ("volumes", "log_export_path", "auto_stop", "notification")
-    others = {name: stored[name] for name in unchanged if name in stored}
+    logs = details.document.output_config.log_path
+    others = {
+        **({"log_export_path": {"obs_url": _as_request_path(logs)}} if logs else {}),
+        **{name: stored[name] for name in unchanged if name in stored},
+    }
     return {"resource": resource, "schedule_policy": {**(stored.get("schedule_policy") or {}), **policy}, **others}
 
 

@@ -5,12 +5,13 @@ from typing import Any
 
 from flask import Blueprint
 
-from app.compat.modelarts import lookup, search_creation
+from app.compat.modelarts import lookup
 from app.compat.modelarts.dialect import NAME_TAKEN
 from app.compat.modelarts.endpoints import warnings_of_endpoints
 from app.compat.modelarts.fields import SEARCH_FIELDS, WORKSPACE_FIELDS, check_annotations, warnings_of_annotations
 from app.compat.modelarts.queries import NameQuerySchema
 from app.compat.modelarts.requests import ActionSchema, BatchDeleteSchema, ChangeSchema, CreateSchema, SearchSchema
+from app.compat.modelarts.searching import creation
 from app.compat.modelarts.to_native import DIALECT, NAMING, Native, alias_of, to_native
 from app.compat.reading import may_read, uses_images
 from app.domain.errors import Conflict, IllegalTransition, InvalidRequest, NotFound
@@ -47,7 +48,7 @@ class NameTaken(Conflict):
 def create_job(project_id: str, body: dict[str, Any]) -> Reply:
     is_search = bool((body["algorithm"].get("policies") or {}).get("auto_search"))
     try:
-        return search_creation.create(project_id, body, _translated) if is_search else _submit(project_id, body)
+        return creation.create(project_id, body, _translated) if is_search else _submit(project_id, body)
     except Conflict as error:
         if type(error) is not Conflict:
             raise

@@ -157,7 +157,13 @@ _TaskResource = document(
         "attributes": FreeObject(**says("Read-only: flavor_id decides")),
     },
 )
-_TaskLogs = document("TaskLogs", {"obs_url": Text(longest=1024, **IGNORED), "host_path": Text(longest=1024, **IGNORED)})
+LogPlace = document(
+    "LogExportPath",
+    {
+        "obs_url": Text(longest=1024, **says("Directory that logs are copied to when an attempt ends")),
+        "host_path": Text(longest=1024, **says("Instead of obs_url: a directory on the disks of the cluster")),
+    },
+)
 Task = document(
     "Task",
     {
@@ -166,6 +172,6 @@ Task = document(
         ),
         "algorithm": Section(_TaskAlgorithm, load_default=dict),
         "task_resource": Section(_TaskResource, load_default=lambda: {"node_count": 1}),
-        "log_export_path": Section(_TaskLogs),
+        "log_export_path": Section(LogPlace),
     },
 )

@@ -10,6 +10,7 @@ from app.compat.modelarts.request_parts import (
     READ_ONLY,
     VARIABLE,
     Input,
+    LogPlace,
     Output,
     Parameter,
     Task,
@@ -18,6 +19,7 @@ from app.compat.modelarts.request_parts import (
     list_of,
     objects,
 )
+from app.schemas.documents import DocumentSchema
 from app.schemas.strict_fields import Choice, Flag, FreeObject, Matching, Section, Text, TextMap, Whole, says
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -154,9 +156,25 @@ _Nfs = document(
         "read_only": Flag(**says("Volumes are read-only; false has a warning")),
     },
 )
-_Volume = document("Volume", {"nfs": Section(_Nfs), "pfs": FreeObject(**IGNORED), "obs": FreeObject(**IGNORED)})
-_LogPlace = document(
-    "LogExportPath", {"obs_url": Text(longest=1024, **IGNORED), "host_path": Text(longest=1024, **IGNORED)}
+
+
+def _bucket(name: str, place: str) -> type[DocumentSchema]:
+    return document(
+        name,
+        {
+            place: Text(longest=1024, shortest=1, required=True, **says("Directory of a bucket: obs://BUCKET/PATH")),
+            "local_path": Text(longest=1024, shortest=1, required=True, **says("Mount path in the job; read-only")),
+        },
+    )
+
+
+_Volume = document(
+    "Volume",
+    {
+        "nfs": Section(_Nfs),
+        "pfs": Section(_bucket("Pfs", "pfs_path")),
+        "obs": Section(_bucket("ObsVolume", "obs_path")),
+    },
 )
 _Notification = document(
     "Notification",
@@ -185,7 +203,7 @@ _Spec = document(
     {
         "resource": Section(_Resource),
         "volumes": list_of(_Volume),
-        "log_export_path": Section(_LogPlace),
+        "log_export_path": Section(LogPlace),
         "auto_stop": Section(_AutoStop, **says("Maximum run time")),
         "schedule_policy": Section(_SchedulePolicy),
         "notification": Section(_Notification),

@@ -7,11 +7,12 @@ from typing import Any
 from flask import Blueprint, Response, current_app
 
 from app.compat.ids import uuid_of
-from app.compat.modelarts import jobs_routes, lookup, observations_routes, search_routes
+from app.compat.modelarts import jobs_routes, lookup, observations_routes
 from app.compat.modelarts.fields import QUOTAS_FIELDS, WORKSPACE_FIELDS
 from app.compat.modelarts.flavors import flavor_item, flavors_of
 from app.compat.modelarts.queries import FlavorsQuerySchema, PageQuerySchema, QuotasQuerySchema
 from app.compat.modelarts.requests import InstancesSchema, QuotasSchema, TagsSchema
+from app.compat.modelarts.searching import routes as searching
 from app.compat.naming import Naming
 from app.domain.scheduling.fair_share import quota_of
 from app.http.context import caller, dialect, plane
@@ -32,7 +33,7 @@ from app.services.sweeps import commands as sweep_commands
 blueprint = Blueprint("modelarts", __name__)
 blueprint.register_blueprint(jobs_routes.blueprint)
 blueprint.register_blueprint(observations_routes.blueprint)
-blueprint.register_blueprint(search_routes.blueprint)
+blueprint.register_blueprint(searching.blueprint)
 _ENGINES = {"torch": "PyTorch", "transformers": "Transformers", "deepspeed": "DeepSpeed", "megatron-core": "Megatron"}
 # ModelArts' quota resource → native field.
 _QUOTAS = {

@@ -19,6 +19,7 @@ from app.domain.spec.locations.code import is_bundle
 from app.domain.spec.model import JobDocument, ResourceConfig
 from app.domain.spec.role_documents import document_of
 from app.domain.spec.roles import Role
+from app.domain.spec.rules.training import is_reserved
 from app.domain.spec.secrets import MASK
 
 _SCRIPT = ("custom_script_path", "custom_arguments", "custom_command")
@@ -69,9 +70,11 @@ def tasks_of_job(
     document: JobDocument, stored: Sequence[Mapping[str, Any]], capacities: Sequence[NodeCapacity]
 ) -> list[dict[str, Any]]:
     """The tasks as they were sent, ``stored``; those of a job of another API as far as ModelArts can express it."""
+    named = {each["role"].lower(): each for each in stored}
+    order = [*named]
     found = []
-    for number, role in enumerate(document.tasks):
-        sent = stored[number] if number < len(stored) else {}
+    for role in sorted(document.tasks, key=lambda each: order.index(each.role) if each.role in named else len(order)):
+        sent = named.get(role.role, {})
         shown = role.training_config.environment
         variables = {name: shown.get(name, MASK) for name in sent.get("variables", shown)}
         algorithm = dict(sent["algorithm"]) if sent else _algorithm_of_role(document, role)
@@ -109,24 +112,38 @@ def _role(
     default: Mapping[str, Any],
     capacities: Sequence[NodeCapacity],
 ) -> dict[str, Any]:
-    wanted, framework = task.get("task_resource") or {}, training["framework"]
-    try:
-        devices = flavor(wanted.get("flavor_id") or default.get("flavor_id"), capacities)
-    except BadSpec as error:
-        raise BadSpec(error.message, field=f"tasks.{number}.task_resource.flavor_id") from error
+    framework = training["framework"]
+    devices = devices_of(number, task, default, capacities)
     program = {name: framework[name] for name in _SCRIPT if name in framework}
     if devices["gpu_count"] > 1:
         program["config"] = {"num_proc_per_node": "1"}  # a task runs its script once for any number of devices
     variables = (task["algorithm"].get("environments") or {}).keys()
     environment = {name: value for name, value in training["environment"].items() if name in variables}
     packages = {"packages": training["packages"]} if "packages" in training else {}
-    pool = [wanted["pool_id"]] if wanted.get("pool_id") else []
     return {
         "role": task["role"].lower(),
-        "count": wanted.get("node_count", 1),
-        "resource_config": {**devices, **({"required_node_labels": pool} if pool else {})},
+        "count": (task.get("task_resource") or {}).get("node_count", 1),
+        "resource_config": devices,
         "training_config": {**program, **({"environment": environment} if environment else {}), **packages},
     }
+
+
+def devices_of(
+    number: int, task: Mapping[str, Any], default: Mapping[str, Any], capacities: Sequence[NodeCapacity]
+) -> dict[str, Any]:
+    """The devices of each instance of a task, and the nodes that it needs. Raises BadSpec."""
+    wanted = task.get("task_resource") or {}
+    try:
+        devices = flavor(wanted.get("flavor_id") or default.get("flavor_id"), capacities)
+    except BadSpec as error:
+        raise BadSpec(error.message, field=f"tasks.{number}.task_resource.flavor_id") from error
+    return {**devices, **({"required_node_labels": [wanted["pool_id"]]} if wanted.get("pool_id") else {})}
+
+
+def environment_of(algorithm: Mapping[str, Any]) -> dict[str, str]:
+    """The variables of a task or an algorithm without those that the platform sets."""
+    given: Mapping[str, str] = algorithm.get("environments") or {}
+    return {name: value for name, value in given.items() if not is_reserved(name)}
 
 
 def _algorithm_of(algorithm: Mapping[str, Any], task: Mapping[str, Any], common: str) -> dict[str, Any]:

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from app.compat.images import ITS_OWN_PROGRAM, NO_REGISTRIES, native_image
-from app.compat.modelarts.channels import channels_of, mount_volumes
+from app.compat.images import ITS_OWN_PROGRAM, NO_REGISTRIES, OF_MPI, native_image
+from app.compat.modelarts.channels import Channels, channels_of, mount_volumes
 from app.compat.modelarts.code import CUSTOM, code_mounts, custom
 from app.compat.modelarts.fields import (
     FIELDS,
@@ -18,12 +18,15 @@ from app.compat.modelarts.fields import (
     warnings_of_values,
 )
 from app.compat.modelarts.flavors import flavor
-from app.compat.modelarts.tasks import algorithm_of_all, roles_of
+from app.compat.modelarts.log_places import FIELD as LOGS
+from app.compat.modelarts.log_places import logs_of_all, native_logs, warnings_of_logs
+from app.compat.modelarts.mpi import started
+from app.compat.modelarts.pairs import pair_of, with_engine
+from app.compat.modelarts.tasks import algorithm_of_all, environment_of, roles_of
 from app.compat.mounts import Mount, native_mounts
 from app.compat.naming import Naming
 from app.domain.errors import BadSpec
 from app.domain.scheduling.resources import NodeCapacity
-from app.domain.spec.rules.training import is_reserved
 from app.schemas.spec.field_verdicts import refuse, warning, warnings_of
 from app.schemas.spec.training_config import TRAINING_TYPES
 
@@ -42,12 +45,16 @@ NAMES = {
     "training_config.framework.custom_arguments": "algorithm.parameters",
     "training_config.hyperparameters": "algorithm.parameters",
     "training_config.base_model": "algorithm.parameters.base_model",
+    "training_config.framework.config": "algorithm.command",
+    "training_config.framework.distributed.config": "algorithm.command",
+    "scheduling_config.required_capabilities": "algorithm.command",  # of mpirun
     "training_config.environment": "algorithm.environments",
     "training_config.packages": "algorithm.code_dir",
     "tasks": "tasks",
     "training_config.max_retries": f"metadata.annotations.{RETRY_NUM}",
     "data_config": "algorithm.inputs",
     "output_config": "algorithm.outputs",
+    "output_config.log_path": f"spec.{LOGS}",
     "resource_config.node_count": "spec.resource.node_count",
     "resource_config.required_node_labels": "spec.resource.pool_id",
     "resource_config": "spec.resource.flavor_id",
@@ -101,31 +108,27 @@ def to_native(
     refuse(job, FIELDS)
     if job.get("tasks"):
         return _heterogeneous(job, capacities, may_read, uses_images=uses_images)
-    annotations = metadata.get("annotations") or {}
-    check_annotations(annotations)
+    check_annotations(annotations := metadata.get("annotations") or {})
     channels = channels_of(algorithm)
-    warnings = [*warnings_of(job, FIELDS), *warnings_of_values(job)]
-    warnings += mount_volumes(spec, channels, None if algorithm.get("id") else may_read)
-    mounts = [] if algorithm.get("id") else [*channels.mounts, *code_mounts(algorithm)]
-    training = _built_in(algorithm) if algorithm.get("id") else custom(algorithm, channels, mounts, warnings)
-    training["max_retries"] = _retries(annotations)
-    if annotations.get(UNCONDITIONAL) == "true":
-        training["framework"]["custom_retry_on_error"] = training["framework"]["type"] == CUSTOM
-    training |= {"retry_on_hang": False} if annotations.get(HANG) == "false" else {}
+    warnings = [*warnings_of(job, FIELDS), *warnings_of_values(job), *warnings_of_logs(spec)]
+    mounts = _mounts(spec, algorithm, channels, may_read, warnings)
     resource, policy = spec.get("resource") or {}, spec.get("schedule_policy") or {}
+    by_mpi = started(algorithm, resource.get("node_count", 1), warnings, uses_images=uses_images)
+    training = _built_in(algorithm) if algorithm.get("id") else custom(by_mpi.algorithm, channels, mounts, warnings)
+    training |= _restarts(annotations, training["framework"])
     _check_affinity(policy, nodes=resource.get("node_count", 1))
     devices = flavor(resource.get("flavor_id"), capacities)
-    if training["framework"]["type"] == CUSTOM and devices["gpu_count"] > 1:
-        # A task runs its script once for any number of devices.
-        training["framework"]["distributed"] = {"config": {"num_proc_per_node": "1"}}
+    training["framework"] |= by_mpi.framework or _once_per_node(training["framework"], devices)
     resources = {**devices, **_nodes(resource), **native_mounts(mounts)}
+    no_image = NO_REGISTRIES if not uses_images else OF_MPI if by_mpi.framework else ""
+    results = {**({"output_path": channels.output_path} if channels.output_path else {}), **native_logs(spec)}
     document = {
         "name": metadata["name"],
         "training_config": {**training, **_packages(algorithm, uses_images=uses_images)},
         "data_config": {"sources": channels.sources},
-        "resource_config": {**resources, **_image(algorithm, warnings, uses_images=uses_images)},
+        "resource_config": {**resources, **_image(algorithm, warnings, why_not=no_image)},
         "scheduling_config": _scheduling(policy, spec.get("auto_stop")),
-        **({"output_config": {"output_path": channels.output_path}} if channels.output_path else {}),
+        **({"output_config": results} if results else {}),
         **({"interactive_config": {"notebook": True}} if wants_notebook(job) else {}),
     }
     return Native(document, {DIALECT: stored(job)}, warnings)
@@ -137,18 +140,20 @@ def _heterogeneous(
     """A job whose tasks are roles: the usual document of its common code and channels, with the roles' programs."""
     resource = (job.get("spec") or {}).get("resource") or {}
     algorithm, tasks = job["algorithm"], job["tasks"]
-    if algorithm.get("id"):
-        raise BadSpec("a built-in method starts equal ranks; leave tasks out, or id", field="algorithm.id")
     if resource.get("node_count", 1) > 1:
         raise BadSpec("each task has its own, in task_resource", field="spec.resource.node_count")
     warnings: list[str] = []
-    roles, mounts = roles_of(algorithm, tasks, resource, capacities, warnings)
-    whole = {**algorithm_of_all(algorithm, tasks), "command": algorithm.get("command") or ":"}
+    if algorithm.get("id"):
+        roles, mounts, whole = pair_of(tasks, resource, capacities), list[Mount](), with_engine(algorithm)
+    else:
+        roles, mounts = roles_of(algorithm, tasks, resource, capacities, warnings)
+        whole = {**algorithm_of_all(algorithm, tasks), "command": ":"}  # the programs are the roles'
     as_one = {name: value for name, value in job.items() if name != "tasks"}
     annotations = (job["metadata"].get("annotations") or {}).items()
     others = {name: value for name, value in annotations if name != TEMPLATE}
     as_one["metadata"] = {**job["metadata"], "annotations": others}
-    as_one["spec"] = {**(job.get("spec") or {}), "resource": {**resource, "flavor_id": None}}
+    spec = job.get("spec") or {}
+    as_one["spec"] = {**spec, "resource": {**resource, "flavor_id": None}, **logs_of_all(spec, tasks)}
     native = to_native({**as_one, "algorithm": whole}, capacities, may_read, uses_images=uses_images)
     training, resources = native.document["training_config"], native.document["resource_config"]
     code = {name: value for name, value in training["framework"].items() if name not in _PROGRAM}
@@ -159,7 +164,8 @@ def _heterogeneous(
         "resource_config": {**kept, **_mounts_of_all(resources, mounts)},
         "tasks": roles,
     }
-    found = [*dict.fromkeys([*warnings_of(job, FIELDS), *warnings_of_values(job), *native.warnings, *warnings])]
+    own = [*warnings_of(job, FIELDS), *warnings_of_values(job), *warnings_of_logs(spec, tasks)]
+    found = [*dict.fromkeys([*own, *native.warnings, *warnings])]
     return Native(document, {DIALECT: stored(job)}, found)
 
 
@@ -180,16 +186,15 @@ def _nodes(resource: Mapping[str, Any]) -> dict[str, Any]:
     return {"node_count": resource.get("node_count", 1), **({"required_node_labels": pool} if pool else {})}
 
 
-def _image(algorithm: Mapping[str, Any], warnings: list[str], *, uses_images: bool) -> dict[str, Any]:
-    """The field ``image`` of ``resource_config``, if the job has an image that is used here. Raises BadSpec."""
+def _image(algorithm: Mapping[str, Any], warnings: list[str], *, why_not: str) -> dict[str, Any]:
+    """The field ``image`` of ``resource_config``, if the job has one, and no reason not to use it. Raises BadSpec."""
     reference = (algorithm.get("engine") or {}).get("image_url")
     if not reference:
         return {}
-    if uses_images and not algorithm.get("id"):
-        return native_image(reference)
-    why = ITS_OWN_PROGRAM if uses_images else NO_REGISTRIES
-    warnings.append(warning("algorithm.engine.image_url", why))
-    return {}
+    if why_not or algorithm.get("id"):
+        warnings.append(warning("algorithm.engine.image_url", why_not or ITS_OWN_PROGRAM))
+        return {}
+    return native_image(reference)
 
 
 def _packages(algorithm: Mapping[str, Any], *, uses_images: bool) -> dict[str, Any]:
@@ -212,13 +217,12 @@ def _built_in(algorithm: Mapping[str, Any]) -> dict[str, Any]:
     model = values.pop("base_model", "")
     if not model:
         raise BadSpec("the parameter base_model is required", field="algorithm.parameters.base_model")
-    environment = algorithm.get("environments") or {}
     return {
         "training_type": method,
         "base_model": {"model_id": model},
         "framework": {"type": values.pop("framework", BUILT_IN)},
         "hyperparameters": values,
-        "environment": {name: value for name, value in environment.items() if not is_reserved(name)},
+        "environment": environment_of(algorithm),
     }
 
 
@@ -232,6 +236,38 @@ def _check_affinity(policy: Mapping[str, Any], *, nodes: int) -> None:
     if size > nodes:
         field = "spec.schedule_policy.required_affinity.affinity_group_size"
         raise BadSpec(f"must be at most spec.resource.node_count, {nodes}", field=field)
+
+
+def _once_per_node(framework: Mapping[str, Any], devices: Mapping[str, Any]) -> dict[str, Any]:
+    """A task runs its script once for any number of devices."""
+    is_custom = framework["type"] == CUSTOM and devices["gpu_count"] > 1
+    return {"distributed": {"config": {"num_proc_per_node": "1"}}} if is_custom else {}
+
+
+def _mounts(
+    spec: Mapping[str, Any],
+    algorithm: Mapping[str, Any],
+    channels: Channels,
+    may_read: Callable[[str], bool],
+    warnings: list[str],
+) -> list[Mount]:
+    """What lies at paths of containers, and the volumes as data. Raises BadSpec."""
+    if algorithm.get("id"):  # a built-in method has no paths of its own
+        warnings += mount_volumes(spec, channels, [], None)
+        return []
+    code = code_mounts(algorithm)
+    warnings += mount_volumes(spec, channels, code, may_read)
+    return [*channels.mounts, *code]
+
+
+def _restarts(annotations: Mapping[str, str], framework: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of ``training_config``. Raises BadSpec."""
+    found: dict[str, Any] = {"max_retries": _retries(annotations)}
+    if annotations.get(UNCONDITIONAL) == "true":
+        found["framework"] = {**framework, "custom_retry_on_error": framework["type"] == CUSTOM}
+    if annotations.get(HANG) == "false":
+        found["retry_on_hang"] = False
+    return found
 
 
 def _retries(annotations: Mapping[str, str]) -> int:

@@ -5,7 +5,8 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from app.compat.images import IN_AN_IMAGE
-from app.compat.ome.places import OF_DATA, places_with_paths
+from app.compat.ome.places import OF_DATA, OF_DATASETS, OF_MODEL, places_with_paths
+from app.compat.ome.templates import POD, containers_of, pod_of, replicated_of
 from app.domain.spec.rules.mounts import why_not_free
 from app.domain.spec.rules.training import is_reserved
 from app.schemas.spec.field_verdicts import FieldRule, Table, acted_on, refused, warned, warning, warnings_of
@@ -43,7 +44,6 @@ _KEY = acted_on(
 
 def _storage(prefix: str, **rules: FieldRule) -> Table:
     common = {
-        "path": warned("data and models are read in place, or fetched into the cache of a node"),
         "schemaPath": warned("data schemas are not supported"),
         "parameters": acted_on(f"region, endpoint_url and namespace of {_STORES}; {_OTHERWISE}"),
         "storageKey": _KEY,
@@ -123,7 +123,10 @@ RUNTIME_FIELDS: Table = {
     "spec.mlPolicy.mpi.sshAuthMountPath": warned("ranks are started without SSH"),
     "spec.mlPolicy.mpi.runLauncherAsNode": warned("the platform launches the ranks; no node is needed for a launcher"),
     "spec.podGroupPolicy": warned("gang scheduling is always on; timeouts and schedulers can't be set"),
-    "spec.template": acted_on("command, args, env and resources of the container trainer; other parts have a warning"),
+    "spec.template": acted_on(
+        "command, args, env and resources of the container trainer; with MPI of the launcher that runs mpirun, and the "
+        "resources of its workers; other replicated jobs with containers are refused, other parts have a warning"
+    ),
     "spec.labels": warned("the labels of the job are used"),
     "spec.annotations": warned("the annotations of the job are used"),
     "spec.compartmentID": warned("compartments are not supported; a namespace is a project"),
@@ -131,7 +134,11 @@ RUNTIME_FIELDS: Table = {
 _RETURNED = acted_on("stored and returned")
 MODEL_FIELDS: Table = {
     **_METADATA,
-    **_storage("spec.storage", storageUri=acted_on("the model that jobs with this base model start from")),
+    **_storage(
+        "spec.storage",
+        storageUri=acted_on("the model that jobs with this base model start from"),
+        path=acted_on("the model lies there, read-only, on nodes with a sandbox, for a command"),
+    ),
     "spec.disabled": acted_on("true: jobs with this base model are refused"),
     **{
         f"spec.{name}": _RETURNED
@@ -154,13 +161,16 @@ MODEL_FIELDS: Table = {
         )
     },
 }
-_POD = ("template", "spec", "template", "spec")  # path from a replicated job to its pod spec
 # Parts of the trainer container of a runtime's template that have an effect.
 _USED = frozenset({"name", "command", "args", "env", "resources"})
 
 
-def job_warnings(manifest: Mapping[str, Any], *, runs_command: bool, secrets: Collection[str]) -> list[str]:
-    """Warnings of a job merged with its runtime; ``secrets`` are the variables that are read from secret files."""
+def job_warnings(
+    manifest: Mapping[str, Any], *, runs_command: bool, secrets: Collection[str], model_path: str = ""
+) -> list[str]:
+    """Warnings of a job merged with its runtime; ``secrets`` are the variables that are read from secret files,
+    ``model_path`` is where its base model is to lie.
+    """
     trainer, datasets = manifest["spec"]["trainer"], manifest["spec"].get("datasets") or {}
     found = warnings_of(manifest, FIELDS)
     for variable in trainer.get("env") or []:
@@ -174,7 +184,8 @@ def job_warnings(manifest: Mapping[str, Any], *, runs_command: bool, secrets: Co
                 )
             )
     found += [
-        warning(f"{field}.path", why) for field, why in _paths_without_effect(manifest, runs_command=runs_command)
+        warning(field if field == OF_MODEL else f"{field}.path", why)
+        for field, why in _paths_without_effect(manifest, model_path, runs_command=runs_command)
     ]
     for name in datasets.get("parameters") or {}:
         if runs_command and name in OF_DATA:
@@ -182,10 +193,14 @@ def job_warnings(manifest: Mapping[str, Any], *, runs_command: bool, secrets: Co
     return found
 
 
-def _paths_without_effect(manifest: Mapping[str, Any], *, runs_command: bool) -> Iterator[tuple[str, str]]:
+def _paths_without_effect(
+    manifest: Mapping[str, Any], model_path: str, *, runs_command: bool
+) -> Iterator[tuple[str, str]]:
     """Places with a path at which nothing is mounted, and why."""
-    for field, place in places_with_paths(manifest["spec"]).items():
-        if not runs_command:
+    for field, place in places_with_paths(manifest["spec"], model_path).items():
+        if field == OF_DATASETS and not place.get("storageUri"):
+            yield field, "there is no storageUri"
+        elif not runs_command:
             yield field, "the built-in trainer reads data and writes models where they are"
         elif why := why_not_free(posixpath.normpath(place["path"])):
             yield field, f"{place['path']} {why}"
@@ -203,34 +218,18 @@ def _unused(template: Mapping[str, Any]) -> Iterator[str]:
     spec = template.get("spec")
     yield from _others(spec, ".spec", {"replicatedJobs"})
     jobs = spec.get("replicatedJobs") if isinstance(spec, Mapping) else None
-    has_trainer = False
+    trainer = next(iter(replicated_of(template)), None)
     for number, job in enumerate(jobs if isinstance(jobs, list) else []):
         path = f".spec.replicatedJobs.{number}"
-        pod = pod_of(job)
-        containers = containers_of(pod)
-        if has_trainer or not containers:
+        if trainer is None or number != trainer.number:
             yield path
             continue
-        has_trainer = True
-        path += "".join(f".{key}" for key in _POD)
+        pod = pod_of(job)
+        path += "".join(f".{key}" for key in POD)
         yield from _others(pod, path, {"containers"})
-        trainer = next((each for each in containers if each.get("name") == "trainer"), containers[0])
-        for index, each in enumerate(containers):
+        for index, each in enumerate(containers_of(pod)):
             here = f"{path}.containers.{index}"
-            yield from _others(each, here, _USED) if each is trainer else (here,)
-
-
-def pod_of(job: object) -> Mapping[str, Any]:
-    """The pod spec of a replicated job of a JobSet; empty where it has another form."""
-    found = job
-    for key in _POD:
-        found = found.get(key) if isinstance(found, Mapping) else None
-    return found if isinstance(found, Mapping) else {}
-
-
-def containers_of(pod: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    containers = pod.get("containers")
-    return [each for each in containers if isinstance(each, Mapping)] if isinstance(containers, list) else []
+            yield from _others(each, here, _USED) if each is trainer.main else (here,)
 
 
 def _others(part: object, path: str, used: frozenset[str] | set[str]) -> Iterator[str]:

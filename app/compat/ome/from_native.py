@@ -7,10 +7,13 @@ from datetime import datetime
 from typing import Any
 
 from app.compat.ids import uuid_of
+from app.compat.mpirun import mpirun_of
 from app.compat.ome.dialect import API_VERSION
 from app.compat.ome.to_native import DIALECT
 from app.domain.lifecycle.states import TERMINAL, JobState
 from app.domain.spec.frameworks.custom import processes_per_node
+from app.domain.spec.role_documents import document_of
+from app.domain.spec.roles import Role, instances
 from app.services.jobs.details import JobDetails
 from app.services.rows import Attempt, JobEvent, SweepEvent
 
@@ -115,14 +118,19 @@ def object_of(details: JobDetails) -> dict[str, Any]:
 
 
 def spec_of(details: JobDetails) -> dict[str, Any]:
-    """The spec of a job of another API, as far as OME can express it."""
-    training, resources = details.document.training_config, details.document.resource_config
+    """The spec of a job of another API, as far as OME can express it: of several roles the first."""
+    document = details.document
+    if document.tasks:
+        document = document_of(document, document.tasks[0])
+    training, resources = document.training_config, document.resource_config
     framework = training.framework
-    trainer: dict[str, Any] = {"numNodes": resources.node_count}
+    trainer: dict[str, Any] = {
+        "numNodes": details.document.tasks[0].count if details.document.tasks else resources.node_count
+    }
     if command := framework.custom_command:
-        trainer["command"] = list(command)
+        trainer["command"] = [*mpirun_of(document), *command]
     elif script := framework.custom_script_path:
-        trainer["command"] = ["python", script, *framework.custom_arguments]
+        trainer["command"] = [*mpirun_of(document), "python", script, *framework.custom_arguments]
     else:
         method = shlex.join([framework.type, training.training_type])
         trainer["command"] = ["trainyard", *shlex.split(method)]
@@ -193,16 +201,36 @@ def condition(kind: str, reason: str, message: str, at: datetime | None, *, hold
 
 
 def ranks_of(details: JobDetails) -> int:
-    """Number of processes of the job on all its nodes."""
+    """Number of processes of the job on all its nodes, or of all instances of its roles."""
+    if roles := details.document.tasks:
+        return sum(role.count * _ranks_of_role(details, role) for role in roles)
     resources = details.document.resource_config
     nodes = resources.node_count
     return nodes * processes_per_node(details.document, devices=resources.gpu_count)
 
 
+def _ranks_of_role(details: JobDetails, role: Role) -> int:
+    return processes_per_node(document_of(details.document, role), devices=role.resource_config.gpu_count)
+
+
 def pods_of(details: JobDetails, attempt: Attempt | None) -> list[dict[str, Any]]:
     """A pod per rank, Pending before the first attempt."""
-    per_node = ranks_of(details) // details.document.resource_config.node_count
-    return [_pod(details, attempt, rank, rank // max(1, per_node)) for rank in range(ranks_of(details))]
+    return [_pod(details, attempt, rank, node, role) for rank, (node, role) in enumerate(_places(details, attempt))]
+
+
+def _places(details: JobDetails, attempt: Attempt | None) -> Iterator[tuple[str | None, str]]:
+    """(node, role) of each rank; no node before it is placed, and no role in a job without."""
+    document = details.document
+    if document.tasks:
+        nodes = {(each["role"], each["index"]): each["node"] for each in (attempt and attempt.instances) or ()}
+        for role, index in instances(document.tasks):
+            yield from [(nodes.get((role.role, index)), role.role)] * _ranks_of_role(details, role)
+        return
+    per_node = max(1, ranks_of(details) // document.resource_config.node_count)
+    names = attempt.node_names if attempt is not None else ()
+    for rank in range(ranks_of(details)):
+        number = rank // per_node
+        yield names[number] if number < len(names) else None, ""
 
 
 def rank_of(details: JobDetails, pod: str) -> int | None:
@@ -213,7 +241,7 @@ def rank_of(details: JobDetails, pod: str) -> int | None:
     return int(number)
 
 
-def _pod(details: JobDetails, attempt: Attempt | None, rank: int, node: int) -> dict[str, Any]:
+def _pod(details: JobDetails, attempt: Attempt | None, rank: int, node: str | None, role: str) -> dict[str, Any]:
     job, name = details.job, name_of(details)
     foreign: Mapping[str, Any] = _foreign(details).get("spec") or {}
     phase = _phase(details, attempt)
@@ -222,8 +250,8 @@ def _pod(details: JobDetails, attempt: Attempt | None, rank: int, node: int) -> 
         "containers": [{"name": "trainer", "image": _image(details), "resources": {}}],
         "restartPolicy": "Never",
     }
-    if attempt is not None and node < len(attempt.node_names):
-        spec["nodeName"] = attempt.node_names[node]
+    if node is not None:
+        spec["nodeName"] = node
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -233,7 +261,7 @@ def _pod(details: JobDetails, attempt: Attempt | None, rank: int, node: int) -> 
             "uid": f"{uuid_of(job.id)}-{rank}",
             "resourceVersion": version_of(details),
             "creationTimestamp": moment(attempt.created_at if attempt is not None else job.created_at),
-            "labels": {**(foreign.get("labels") or {}), **_labels_of_pod(details, rank)},
+            "labels": {**(foreign.get("labels") or {}), **_labels_of_pod(details, rank, role)},
             "annotations": dict(foreign.get("annotations") or {}),
         },
         "spec": spec,
@@ -255,9 +283,10 @@ def _pod(details: JobDetails, attempt: Attempt | None, rank: int, node: int) -> 
     }
 
 
-def _labels_of_pod(details: JobDetails, rank: int) -> dict[str, str]:
+def _labels_of_pod(details: JobDetails, rank: int, role: str) -> dict[str, str]:
     trial = {"training.ome.io/trial": str(_foreign(details)["trial"])} if is_trial(details) else {}
-    return {"job-name": training_job_of(details), **trial, "training.ome.io/rank": str(rank)}
+    of_role = {"training.ome.io/role": role} if role else {}
+    return {"job-name": training_job_of(details), **trial, **of_role, "training.ome.io/rank": str(rank)}
 
 
 def _phase(details: JobDetails, attempt: Attempt | None) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from app.compat.ome.launchers import Launch
+from app.compat.launchers import Launch, check_machines
 from app.domain.errors import BadSpec
 
 _FIELD = "spec.trainer.command"
@@ -18,6 +18,12 @@ class LaunchSize(NamedTuple):
 
 def launch_size(trainer: Mapping[str, Any], policy: Mapping[str, Any], launch: Launch) -> LaunchSize:
     """The job's own numbers count before the runtime's. Raises BadSpec for numbers that contradict each other."""
+    found = _launch_size(trainer, policy, launch)
+    check_machines(launch, found.nodes, _FIELD, asks_for_mpi="mpi" in policy)
+    return found
+
+
+def _launch_size(trainer: Mapping[str, Any], policy: Mapping[str, Any], launch: Launch) -> LaunchSize:
     of_runtime = (policy.get("torch") or policy.get("mpi") or {}).get("numProcPerNode")
     own_per_node = str(trainer.get("numProcPerNode") or launch.per_node or "")
     own_nodes = trainer.get("numNodes") or launch.nodes

@@ -1,5 +1,6 @@
 """Base models: checks, warnings, and the model's location for jobs."""
 
+import posixpath
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -9,9 +10,10 @@ from app.compat.ome.fields import MODEL_FIELDS
 from app.compat.ome.places import place
 from app.domain.errors import BadSpec
 from app.domain.spec.locations.paths import check_model
+from app.domain.spec.rules.mounts import why_not_free
 from app.domain.spec.user_tokens import HEADERS
 from app.http.context import plane
-from app.schemas.spec.field_verdicts import refuse, warnings_of
+from app.schemas.spec.field_verdicts import refuse, warning, warnings_of
 from app.services.rows import Session
 from app.services.stored_manifests import BASE_MODELS
 
@@ -25,6 +27,11 @@ class Located(NamedTuple):
     location: str | None
     storage: Mapping[str, Any] = MappingProxyType({})
 
+    @property
+    def path(self) -> str:
+        """Where the model lies in the containers of OME's jobs; empty where the base model leaves that open."""
+        return self.storage.get("path") or ""
+
 
 def check(manifest: Mapping[str, Any]) -> list[str]:
     """The warnings of a manifest. Raises InvalidRequest for a base model that no job can use."""
@@ -36,7 +43,11 @@ def check(manifest: Mapping[str, Any]) -> list[str]:
     if location.partition("://")[0].lower() in HEADERS.values():
         message = "needs the token of the user who submits a job, which a TrainingJob can't carry; use another location"
         raise BadSpec(message, field=_FIELD)
-    return warnings_of(manifest, MODEL_FIELDS) + storages.check(manifest["spec"]["storage"], "spec.storage")
+    storage = manifest["spec"]["storage"]
+    found = warnings_of(manifest, MODEL_FIELDS) + storages.check(storage, "spec.storage")
+    path = storage.get("path") or ""
+    why = why_not_free(posixpath.normpath(path)) if path else ""
+    return [*found, *([warning("spec.storage.path", f"{path} {why}")] if why else [])]
 
 
 def located(session: Session, namespace: str, name: str | None) -> Located:

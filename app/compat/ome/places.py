@@ -1,16 +1,18 @@
 """Locations of models, data and code in OME's forms, and the parameters of data. Pure."""
 
+import posixpath
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from app.compat.mounts import OPTIONAL, Mount, mount_of_data, native_mounts
 from app.domain.errors import BadSpec
 from app.domain.spec.data.formats import COMPRESSIONS, FORMATS
-from app.domain.spec.model import OUTPUT
+from app.domain.spec.model import MODEL, OUTPUT
 
 _BUCKET_FORM = re.compile(r"oci://n/([^/]+)/b/([^/]+)/o/(.+)")
 OF_DATASETS, OF_OUTPUT = "spec.datasets", "spec.modelConfig.outputModel"
+OF_MODEL = "spec.modelConfig.inputModel"
 OF_DATA = ("format", "compression")  # parameters of the data, not of its location
 KEYS = ("storageKey", "key")  # fields with the name of a secret for the storage
 _SUFFIXES = {"none": "", "gzip": ".gz", "gz": ".gz", "zstd": ".zst", "zst": ".zst"}
@@ -29,6 +31,16 @@ def namespace_of(uri: str) -> str:
     return found[1] if found else ""
 
 
+class Model(NamedTuple):
+    """The location of a job's model, None without one, and where it is to lie; empty where that is left open."""
+
+    location: str | None = None
+    path: str = ""
+
+
+NOT_LOCATED = Model()
+
+
 def source_of(datasets: Mapping[str, Any], *, runs_command: bool) -> list[dict[str, Any]]:
     """The native data sources: one, or none. The format is for built-in trainers only. Raises BadSpec."""
     uri, parameters = datasets.get("storageUri"), datasets.get("parameters") or {}
@@ -39,22 +51,38 @@ def source_of(datasets: Mapping[str, Any], *, runs_command: bool) -> list[dict[s
     return [{"path": place(uri), **({"format": data_format} if data_format and not runs_command else {})}]
 
 
-def places_with_paths(spec: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """The data and the output of a job by their fields, as far as they are to lie at a path of containers."""
+def places_with_paths(spec: Mapping[str, Any], model_path: str) -> dict[str, Mapping[str, Any]]:
+    """The data, the output and the base model of a job by their fields, as far as they are to lie at a path of
+    containers.
+    """
     found = {
         OF_DATASETS: spec.get("datasets") or {},
         OF_OUTPUT: (spec.get("modelConfig") or {}).get("outputModel") or {},
+        OF_MODEL: {"path": model_path},
     }
     return {field: place for field, place in found.items() if place.get("path")}
 
 
-def mounts_of(spec: Mapping[str, Any], *, runs_command: bool) -> dict[str, Any]:
-    """The field ``mounts`` of ``resource_config``, which is for commands."""
-    places = places_with_paths(spec)
+def mounts_of(spec: Mapping[str, Any], model_path: str, *, runs_command: bool) -> dict[str, Any]:
+    """The field ``mounts`` of ``resource_config``, which is for commands. Raises BadSpec for two at one path."""
+    if not runs_command:
+        return {}
+    places = places_with_paths(spec, model_path)
+    _refuse_two_at_a_path(places)
     data, output = places.get(OF_DATASETS, {}), places.get(OF_OUTPUT, {})
     found = [mount_of_data(data["path"], data["storageUri"], 0)] if data.get("storageUri") else []
     found += [Mount(output["path"], "", "", {"type": OUTPUT, **OPTIONAL})] if output else []
-    return native_mounts(found) if runs_command else {}
+    found += [Mount(model_path, "", "", {"type": MODEL, **OPTIONAL})] if model_path else []
+    return native_mounts(found)
+
+
+def _refuse_two_at_a_path(places: Mapping[str, Mapping[str, Any]]) -> None:
+    seen: dict[str, str] = {}
+    for field, each in places.items():
+        path = posixpath.normpath(each["path"])
+        if (other := seen.setdefault(path, field)) != field:
+            what = "the base model" if field == OF_MODEL else field
+            raise BadSpec(f"{what} is to lie at {path}, too; name another path", field=f"{other}.path")
 
 
 def _choice(parameters: Mapping[str, Any], name: str, known: tuple[str, ...]) -> str:

@@ -5,15 +5,16 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from app.compat.images import ITS_OWN_PROGRAM, NO_REGISTRIES, OF_MPI, native_image
+from app.compat.launchers import Launch, parse_launcher
 from app.compat.naming import Naming
 from app.compat.ome import tuning
 from app.compat.ome.built_in import data_of, is_for_built_in, training_of
-from app.compat.ome.fields import FIELDS, containers_of, job_warnings, pod_of
+from app.compat.ome.fields import FIELDS, job_warnings
 from app.compat.ome.launch_size import launch_size
-from app.compat.ome.launchers import Launch, parse_launcher
 from app.compat.ome.manifests import TrainerSchema
-from app.compat.ome.places import mounts_of, place, source_of
+from app.compat.ome.places import NOT_LOCATED, Model, mounts_of, place, source_of
 from app.compat.ome.resources import resources_of
+from app.compat.ome.templates import container_of
 from app.domain.errors import BadSpec
 from app.domain.spec.locations.paths import NO_MODEL
 from app.domain.spec.rules.training import is_reserved
@@ -48,6 +49,7 @@ NAMES = {
     "training_config.hyperparameters": "spec.trainer.args",
     "scheduling_config.required_capabilities": "spec.trainer.command",  # of mpirun, for example
 }
+_COMMAND = "spec.trainer.command"
 _NO_GPUS = "no GPUs in spec.trainer.resourcesPerNode"
 NAMING = Naming(
     NAMES,
@@ -93,11 +95,11 @@ def to_native(
     runtime: Mapping[str, Any],
     labels: Mapping[str, str],
     *,
-    model: str | None = None,
+    model: Model = NOT_LOCATED,
     metadata: Mapping[str, Any] = MappingProxyType({}),
     uses_images: bool = False,
 ) -> Native:
-    """``runtime``: the spec of runtimeRef; ``model``: the location of inputModel. Raises InvalidRequest."""
+    """``model``: that of inputModel. Raises InvalidRequest."""
     tuning.check(spec.get("hyperParameterTuningConfig"))
     template = trainer_of(runtime)
     trainer = {**template, **{key: value for key, value in spec["trainer"].items() if value not in (None, [], {})}}
@@ -105,33 +107,27 @@ def to_native(
     policy, model_config = runtime.get("mlPolicy") or {}, spec.get("modelConfig") or {}
     launch = Launch([]) if (uses_built_in := is_for_built_in(trainer)) else _launch_of(trainer)
     per_node, nodes = launch_size(trainer, policy, launch)
-    if uses_built_in:
-        training, data = training_of(spec, trainer, runtime, per_node), data_of(runtime)
-    else:
-        training, data = {"training_type": "SFT", "framework": _custom(trainer, policy, launch, per_node)}, {}
     image, lost = _image(trainer, policy, launch, runs_command=not uses_built_in, uses_images=uses_images)
-    resources = {**_resources(spec, trainer, per_node, runs_command=not uses_built_in), **image}
+    devices = resources_of(trainer, per_node, has_ranks=not uses_built_in)
+    mounts = mounts_of(spec, model.path, runs_command=not uses_built_in)
+    sources = source_of(spec.get("datasets") or {}, runs_command=not uses_built_in)
+    training = training_of(spec, trainer, runtime, per_node) if uses_built_in else {}
     output = (model_config.get("outputModel") or {}).get("storageUri")
     document = {
         "name": name,
         "labels": {key: value for key, value in labels.items() if LABEL_KEY.fullmatch(key)},
         "training_config": {
-            **training,
-            "base_model": {"model_id": model or model_config.get("inputModel") or NO_MODEL},
+            **(training or {"training_type": "SFT", "framework": _custom(trainer, policy, launch, per_node)}),
+            "base_model": {"model_id": model.location or model_config.get("inputModel") or NO_MODEL},
             "environment": _environment(template, spec["trainer"]),
         },
-        "data_config": {**data, "sources": source_of(spec.get("datasets") or {}, runs_command=not uses_built_in)},
-        "resource_config": {**resources, "node_count": nodes},
+        "data_config": {**(data_of(runtime) if training else {}), "sources": sources},
+        "resource_config": {**devices, **mounts, **image, "node_count": nodes},
         **({"output_config": {"output_path": place(output)}} if output else {}),
     }
-    warnings = job_warnings(wanted, runs_command=not uses_built_in, secrets=(secrets := _references(spec["trainer"])))
-    return Native(document, [*lost, *warnings], secrets)
-
-
-def _resources(
-    spec: Mapping[str, Any], trainer: Mapping[str, Any], per_node: str, *, runs_command: bool
-) -> dict[str, Any]:
-    return {**resources_of(trainer, per_node, has_ranks=runs_command), **mounts_of(spec, runs_command=runs_command)}
+    secrets = _references(spec["trainer"])
+    warnings = job_warnings(wanted, runs_command=not uses_built_in, secrets=secrets, model_path=model.path)
+    return Native(document, [*lost, *(warning(_COMMAND, why) for why in launch.ignored), *warnings], secrets)
 
 
 def without_secrets(spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -149,28 +145,19 @@ def trainer_of(runtime: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises BadShape for an invalid container.
     """
-    spec = (runtime.get("template") or {}).get("spec")
-    jobs = spec.get("replicatedJobs") if isinstance(spec, Mapping) else None
-    for job in jobs if isinstance(jobs, list) else []:
-        found = _container(job)
-        if found is not None:
-            parts = {key: found[key] for key in ("image", "command", "args", "env") if found.get(key)}
-            resources = {"resourcesPerNode": found["resources"]} if found.get("resources") else {}
-            trainer: dict[str, Any] = validated(_TRAINER, {**parts, **resources})
-            return trainer
-    return {}
-
-
-def _container(job: object) -> Mapping[str, Any] | None:
-    """The container `trainer` of a replicated job of a JobSet, else the first container."""
-    named = containers_of(pod_of(job))
-    return next((each for each in named if each.get("name") == "trainer"), named[0] if named else None)
+    found = container_of(runtime)
+    if not found:
+        return {}
+    parts = {key: found[key] for key in ("image", "command", "args", "env") if found.get(key)}
+    resources = {"resourcesPerNode": found["resources"]} if found.get("resources") else {}
+    trainer: dict[str, Any] = validated(_TRAINER, {**parts, **resources})
+    return trainer
 
 
 def _custom(trainer: Mapping[str, Any], policy: Mapping[str, Any], launch: Launch, per_node: str) -> dict[str, Any]:
     """`framework` of a job that runs a command."""
     if not launch.command:
-        raise BadSpec("has a launcher without a program to start", field="spec.trainer.command")
+        raise BadSpec("has a launcher without a program to start", field=_COMMAND)
     found: dict[str, Any] = {"type": "CUSTOM", "custom_command": launch.command}
     found["distributed"] = {"config": {"num_proc_per_node": per_node}}
     if launch.by_mpi or "mpi" in policy:
@@ -193,7 +180,7 @@ def _image(
 
 
 def _launch_of(trainer: Mapping[str, Any]) -> Launch:
-    return parse_launcher([*(trainer.get("command") or []), *(trainer.get("args") or [])])
+    return parse_launcher([*(trainer.get("command") or []), *(trainer.get("args") or [])], _COMMAND)
 
 
 def _environment(template: Mapping[str, Any], trainer: Mapping[str, Any]) -> dict[str, str]:

@@ -223,17 +223,24 @@ _IGNORED: dict[str, str] = {
     "spec.storage.git.secretRef": _NO_CREDENTIALS.note,
 }
 _DISTRIBUTED: Table = {
-    "spec.distributedFramework": acted_on("PyTorch; others are refused with 400"),
-    "spec.numWorkers": acted_on("number of pods besides the master; up to 63 where the master differs"),
+    "spec.distributedFramework": acted_on(
+        "PyTorch; MPI: mpirun of the launcher, masterSpec or else spec, starts the ranks on numWorkers nodes; others "
+        "are refused with 400"
+    ),
+    "spec.numWorkers": acted_on(
+        "number of pods besides the master, up to 63 where the master differs; with MPI the number of nodes"
+    ),
     "spec.minReplicas": warned("the number of nodes is fixed: numWorkers and the master"),
     "spec.maxReplicas": warned("the number of nodes is fixed: numWorkers and the master"),
     "spec.cleanPodPolicy": acted_on(
         "where the master differs, its end is the workload's, and the workers are stopped; None: it waits for them. A "
         "workload of equal pods ends with the last of them, with a warning unless this is None"
     ),
-    "spec.slotsPerWorker": warned("slots are those of MPI: the command runs once on each node"),
-    "spec.sshAuthMountPath": warned("ranks connect to MASTER_ADDR, without SSH"),
-    "spec.mpiLauncherCreationPolicy": warned("there is no launcher: all ranks start together"),
+    "spec.slotsPerWorker": acted_on(
+        "MPI: ranks of each worker, 1 without it or -np of mpirun, which must agree; else it has a warning"
+    ),
+    "spec.sshAuthMountPath": warned("ranks are started without SSH"),
+    "spec.mpiLauncherCreationPolicy": warned("no pod is a launcher: mpirun starts when all nodes are ready"),
     "masterSpecSameAsWorker": acted_on("true is the default; refused with 400 together with masterSpec"),
 }
 _REQUEST: Table = {

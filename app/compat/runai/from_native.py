@@ -7,11 +7,14 @@ from datetime import datetime
 from typing import Any
 
 from app.compat.ids import uuid_of
+from app.compat.mpirun import mpirun_of
 from app.compat.runai.owners import Owner
 from app.compat.runai.reaching import addresses_of, of_native, with_addresses
-from app.compat.runai.to_native import DIALECT, DISTRIBUTED, PRIORITIES, PYTORCH, naming_of
+from app.compat.runai.to_native import DIALECT, DISTRIBUTED, MPI, PRIORITIES, PYTORCH, naming_of
 from app.domain.lifecycle.states import RUNNING, TERMINAL, JobState
 from app.domain.scheduling.fair_share import quota_of
+from app.domain.spec.frameworks.custom import MPI as LAUNCHED
+from app.domain.spec.frameworks.custom import launcher, processes_per_node
 from app.domain.spec.model import ResourceConfig
 from app.domain.spec.role_documents import document_of
 from app.domain.spec.roles import instances
@@ -128,9 +131,13 @@ def spec_of(details: JobDetails) -> dict[str, Any]:
         "environmentVariables": [{"name": name, "value": value} for name, value in training.environment.items()],
         **of_native(details.document.interactive_config),
     }
+    by_mpi = launcher(document) == LAUNCHED
     if is_distributed(details):
-        found |= {"distributedFramework": PYTORCH, "numWorkers": len(_pod_names(details)) - 1}
-    return found | _words_of(command)
+        pods = len(_pod_names(details))
+        slots = processes_per_node(document, devices=resources.gpu_count) if by_mpi else 0
+        of_workers = {"distributedFramework": MPI, "numWorkers": pods, "slotsPerWorker": slots} if by_mpi else {}
+        found |= of_workers or {"distributedFramework": PYTORCH, "numWorkers": pods - 1}
+    return found | (_words_of([*mpirun_of(document), *command]) if command else {})
 
 
 def _words_of(command: Sequence[str]) -> dict[str, str]:

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from app.compat.images import NO_REGISTRIES, native_image
+from app.compat.images import native_image
 from app.compat.mounts import Mount, map_paths
 from app.compat.runai.security import read_only_of
 from app.domain.errors import BadSpec
@@ -23,14 +23,17 @@ class Place(NamedTuple):
     has_image: bool = False
 
 
-def image_of(spec: Mapping[str, Any], warnings: list[str], *, uses_images: bool) -> dict[str, Any]:
-    """The field ``image`` of ``resource_config``, if the workload has an image that is used here. Raises BadSpec."""
+def image_of(spec: Mapping[str, Any], warnings: list[str], *, why_not: str) -> dict[str, Any]:
+    """The field ``image`` of ``resource_config``, if the workload has one, and no reason not to use it. Raises BadSpec.
+
+    ``why_not`` is empty where images are used.
+    """
     image = {}
-    if spec.get("image") and uses_images:
+    if spec.get("image") and not why_not:
         image = native_image(spec["image"], spec.get("imagePullPolicy") or "")
     elif spec.get("image"):
         named = [name for name in ("image", "imagePullPolicy") if spec.get(name)]
-        warnings += [warning(f"{REST}.{name}", NO_REGISTRIES) for name in named]
+        warnings += [warning(f"{REST}.{name}", why_not) for name in named]
     return image | read_only_of(spec.get("security") or {}, image, warnings)
 
 

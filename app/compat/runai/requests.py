@@ -103,7 +103,7 @@ _DistributedSpec = document(
     {
         **{name: field for name, field in _SPEC.items() if name not in ("completions", "parallelism")},
         "distributedFramework": Choice(
-            ("PyTorch", "MPI", "TF", "XGBoost", "JAX"), **says("Only PyTorch", default="PyTorch")
+            ("PyTorch", "MPI", "TF", "XGBoost", "JAX"), **says("PyTorch or MPI", default="PyTorch")
         ),
         "numWorkers": Whole(1, 65535, **says("Pods besides the master", default=1)),
         "minReplicas": Whole(0, **IGNORED),
@@ -112,7 +112,7 @@ _DistributedSpec = document(
             ("None", "All", "Running"),
             **says("None: wait for the workers of a master that differs; else they are stopped when it has ended"),
         ),
-        "slotsPerWorker": Whole(1, **IGNORED),
+        "slotsPerWorker": Whole(1, 1024, **says("MPI: ranks of each worker", default=1)),
         "sshAuthMountPath": Text(longest=1024, **IGNORED),
         "mpiLauncherCreationPolicy": Choice(("AtStartup", "WaitForWorkersReady"), **IGNORED),
     },

@@ -3,9 +3,11 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from app.compat.images import NO_REGISTRIES, OF_MPI
 from app.compat.mounts import OPTIONAL, Mount, location_of, map_paths, native_mounts
 from app.compat.naming import Naming
 from app.compat.runai.fields import without_effect
+from app.compat.runai.mpi import mpi_distributed, mpi_training, starts_by_mpi
 from app.compat.runai.pods import MASTER, MASTERS, Pods, of_distributed, of_training
 from app.compat.runai.programs import Place, image_of
 from app.compat.runai.reaching import interactive_of
@@ -46,6 +48,9 @@ NAMES = {
     "training_config.environment": "spec.environmentVariables",
     "training_config.max_retries": "spec.backoffLimit",
     "training_config.framework.custom_arguments": "spec.args",
+    "training_config.framework.config": "spec.command",
+    "training_config.framework.distributed.config": "spec.command",
+    "scheduling_config.required_capabilities": "spec.command",  # of mpirun
     "resource_config": "spec.compute",
     "resource_config.image.reference": "spec.image",
     "resource_config.image.pull_policy": "spec.imagePullPolicy",
@@ -80,7 +85,7 @@ _WORDS = {
     "device_type cpu": _NO_DEVICES,
 }
 DISTRIBUTED = "distributed"  # the kind of a workload; else it is a training
-PYTORCH = "PyTorch"
+PYTORCH, MPI = "PyTorch", "MPI"  # distributedFramework
 
 
 class Native(NamedTuple):
@@ -105,11 +110,11 @@ def to_native(
     master: Mapping[str, Any] = (training.get("masterSpec") or {}) if distributed else {}
     volumes = volumes_of(spec.get("storage") or {}, may_read)
     warnings = [*volumes.warnings, *reserved(spec, REST), *reserved(master, MASTERS)]
-    image = image_of(spec, warnings, uses_images=uses_images)
+    has_image = uses_images and bool(spec.get("image"))
+    by_mpi = _framework_of(spec) == MPI if distributed else starts_by_mpi(spec, has_image=has_image)
+    image = image_of(spec, warnings, why_not=OF_MPI if uses_images and by_mpi else "" if uses_images else NO_REGISTRIES)
     code, place = _place(spec, volumes, may_read, has_image=bool(image))
-    if distributed:
-        _check_framework(spec)
-    pods = of_distributed(spec, master, place, warnings) if distributed else of_training(spec, place, warnings)
+    pods = _pods(spec, master, place, warnings, by_mpi=by_mpi, distributed=distributed)
     warnings += _without_command(spec, pods, place, is_found=code is not None)
     start = [Mount(spec["workingDir"], "", "", {"type": CODE, **OPTIONAL})] if code else []
     devices = {**pods.resources, **user_of(spec.get("security") or {}, warnings), **_affinity(spec, warnings)}
@@ -125,6 +130,25 @@ def to_native(
     }
     foreign = {DIALECT: _stored(training, distributed=distributed)}
     return Native(document, foreign, [*without_effect(training), *warnings])
+
+
+def _pods(
+    spec: Mapping[str, Any],
+    master: Mapping[str, Any],
+    place: Place,
+    warnings: list[str],
+    *,
+    by_mpi: bool,
+    distributed: bool,
+) -> Pods:
+    """Raises BadSpec."""
+    if not distributed:
+        return mpi_training(spec, place, warnings) if by_mpi else of_training(spec, place, warnings)
+    if by_mpi:
+        return mpi_distributed(spec, master, place, warnings)
+    if spec.get("slotsPerWorker"):
+        warnings.append(warning("spec.slotsPerWorker", "slots are those of MPI: the command runs once on each node"))
+    return of_distributed(spec, master, place, warnings)
 
 
 def _training(spec: Mapping[str, Any], pods: Pods, volumes: Volumes, code: str | None) -> dict[str, Any]:
@@ -182,11 +206,15 @@ def _without_command(spec: Mapping[str, Any], pods: Pods, place: Place, *, is_fo
         yield warning("spec.workingDir", "is neither readable for jobs nor in a volume")
 
 
-def _check_framework(spec: Mapping[str, Any]) -> None:
+def _framework_of(spec: Mapping[str, Any]) -> str:
     """Raises BadSpec for an unsupported one."""
-    framework = spec.get("distributedFramework") or PYTORCH
-    if framework != PYTORCH:
-        raise BadSpec(f"only {PYTORCH} is supported; ranks connect to MASTER_ADDR", field="spec.distributedFramework")
+    framework: str = spec.get("distributedFramework") or PYTORCH
+    if framework not in (PYTORCH, MPI):
+        raise BadSpec(
+            f"only {PYTORCH} and {MPI} are supported: ranks connect to MASTER_ADDR, or mpirun starts them",
+            field="spec.distributedFramework",
+        )
+    return framework
 
 
 def naming_of(spec: Mapping[str, Any], roles: Sequence[str] = ()) -> Naming:

@@ -50,15 +50,30 @@ def volumes_of(storage: Mapping[str, Any], may_read: Callable[[str], bool]) -> V
             if each.get("exclude"):
                 continue
             field = f"spec.storage.{kind}.{each.get('name', number)}"
-            mounted = str(each.get("mountPath" if kind in ("hostPath", "nfs") else "path") or "").rstrip("/")
+            mounted = str(each.get(_path_of(kind)) or "").rstrip("/")
             location = _location(kind, each)
             if problem := _problem(kind, mounted, location, may_read):
                 warnings.append(warning(field, problem))
                 continue
+            if problem := _why_not_there(mounted, found):
+                warnings.append(warning(f"{field}.{_path_of(kind)}", problem))
             found.append(mount_of_data(mounted, location, len(found)))
             if kind in ("hostPath", "nfs", "pvc") and each.get("readOnly") is False:
                 warnings.append(warning(f"{field}.readOnly", "volumes are read-only: write to TRAINYARD_OUTPUT_DIR"))
     return Volumes(found, _empty_directories(storage, warnings), warnings)
+
+
+def _path_of(kind: str) -> str:
+    """The field with the mount path."""
+    return "mountPath" if kind in ("hostPath", "nfs") else "path"
+
+
+def _why_not_there(mounted: str, others: Sequence[Mount]) -> str:
+    """Why nothing lies at the path, which command and args may name all the same; empty where the volume does."""
+    path = posixpath.normpath(mounted)
+    taken = "is the path of another volume" if any(posixpath.normpath(each.mounted) == path for each in others) else ""
+    why = why_not_free(path) or taken
+    return f"{path} {why}: only in command, args and variables the path leads to the volume" if why else ""
 
 
 def _empty_directories(storage: Mapping[str, Any], warnings: list[str]) -> list[Mount]:

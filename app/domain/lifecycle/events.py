@@ -14,6 +14,7 @@ class EventType(StrEnum):
     PREEMPT_REQUESTED = "job.preempt_requested"
     DRAIN_REQUESTED = "job.drain_requested"
     PAUSE_FAILED = "job.pause_failed"
+    PAUSE_WITHDRAWN = "job.pause_withdrawn"
     ADJUSTED = "job.adjusted"
     RESUME_FALLBACK = "job.resume_fallback"
     ATTEMPT_STARTED = "attempt.started"

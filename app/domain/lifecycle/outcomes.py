@@ -42,6 +42,7 @@ class Outcome:
     node: str = ""  # of an attempt on several nodes: the one whose ranks ended so, or made the attempt end
     ends_since: float | None = None  # monotonic clock: the first fault or the request to stop; None: just now
     is_consequence: bool = False  # of the end of ranks on another node: it knows no cause
+    on_request: bool = False  # paused because it was asked to, and not by its document
 
 
 @dataclass(frozen=True, kw_only=True)

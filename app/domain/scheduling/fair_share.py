@@ -174,7 +174,7 @@ def merged(stored: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
     for name in KINDS.values():
         devices = {**(stored.get(name) or {}), **(changes.get(name) or {})}
         changed[name] = {key: value for key, value in devices.items() if value is not None}
-    changed = {name: value for name, value in changed.items() if value not in (None, {})}
+    changed = {name: value for name, value in changed.items() if value not in (None, {}, [])}
     for name in KINDS.values():
         quota = DeviceQuota(**changed.get(name, {}))
         if quota.limit is not None and (quota.deserved or 0) > quota.limit:

@@ -339,6 +339,19 @@ def request_of(document: JobDocument, *, has_gpus: bool) -> Request:
     )
 
 
+def demanding(request: Request, words: frozenset[str]) -> Request:
+    """The request of a job whose project demands these capabilities of its nodes."""
+    if words <= request.required_capabilities and all(
+        words <= role.each.required_capabilities for role in request.roles
+    ):
+        return request
+    return replace(
+        request,
+        required_capabilities=request.required_capabilities | words,
+        roles=tuple(replace(role, each=demanding(role.each, words)) for role in request.roles),
+    )
+
+
 def _of_roles(document: JobDocument, *, has_gpus: bool) -> Request:
     found = tuple(
         RoleRequest(

@@ -304,6 +304,7 @@ class CheckpointConfig(Section):
 class OutputConfig(Located):
     output_model_name: str | None = None
     output_path: str | None = None
+    log_path: str | None = None
     max_output_size_mb: int | None = None
     checkpoint: CheckpointConfig = CheckpointConfig()
     push_to_hub: bool = False

@@ -29,8 +29,9 @@ def check_token(header: str, token: str) -> None:
 
 def require_tokens(document: JobDocument, forwarded: Mapping[str, str]) -> None:
     """Raise InvalidRequest for a location that needs a user token, when the request has none."""
-    output = document.output_config.output_path
-    places = [*locations(document), *([(output, "output_config.output_path")] if output else [])]
+    output = document.output_config
+    written = ((output.output_path, "output_config.output_path"), (output.log_path, "output_config.log_path"))
+    places = [*locations(document), *((place, field) for place, field in written if place)]
     for location, field in places:
         scheme = location.partition("://")[0].lower()
         header = next((name for name, key in HEADERS.items() if key == scheme), None)

@@ -9,18 +9,20 @@ from app.domain.errors import CredentialsInvalid, CredentialsMissing
 from app.domain.port_addresses import PortAddress
 from app.gateway.backend import Backend, Credentials
 from app.gateway.interactive.port_request import PortRequest
+from app.security import application_tokens
+from app.services.access import api_keys
 from app.services.interactive import ports
 from app.services.interactive.ports import OpenPort
 from app.services.requests.control_plane import ControlPlane
 
 REMEMBER_SECONDS = 0.5  # after which a revoked key, or an attempt that has ended, is noticed
 MOST_REMEMBERED = 10_000
-KEY_START = "ty_"  # of API keys; other values of Authorization are the job's own
+KEY_START = "ty_"  # of API keys
 
 
 @dataclass(frozen=True)
 class Credential:
-    """A token of the port, or an API key."""
+    """A token of the port, an API key, or (also ``is_key``) a token that stands for one."""
 
     value: str
     is_key: bool = False
@@ -49,7 +51,8 @@ class PortAccess:
 
         Raises Unauthenticated where none is, NotFound, Forbidden, Conflict, LimitExceeded.
         """
-        for credential in _credentials(request):
+        key = request.key if self.is_of_the_platform(request.key) else ""
+        for credential in _credentials(request, key):
             try:
                 return Access(opened=await self.again(request.address, credential, client), credential=credential)
             except CredentialsInvalid:
@@ -76,12 +79,27 @@ class PortAccess:
             return await self._backend.on_thread(
                 lambda: ports.by_token(self._plane, self._secret_key, value, job_id, name)
             )
+        if not value.startswith(KEY_START):
+            key_id = application_tokens.key_of(self._secret_key, value)
+            return await self._backend.on_thread(
+                lambda: ports.by_caller(self._plane, api_keys.of_id(self._plane.db, key_id), job_id, name)
+            )
         caller = await self._backend.holder(Credentials(key=value, project="", address=client))
         return await self._backend.on_thread(lambda: ports.by_caller(self._plane, caller, job_id, name))
 
+    def is_of_the_platform(self, key: str) -> bool:
+        """Whether it is an API key or a valid token that stands for one; others in that header are the job's own."""
+        if key.startswith(KEY_START) or not application_tokens.has_form(key):
+            return key.startswith(KEY_START)
+        try:
+            application_tokens.key_of(self._secret_key, key)
+        except CredentialsInvalid:
+            return False
+        return True
 
-def _credentials(request: PortRequest) -> list[Credential]:
+
+def _credentials(request: PortRequest, key: str) -> list[Credential]:
     found = [Credential(token, in_url=True) for token in request.url_tokens]
-    if request.key.startswith(KEY_START):
-        found.append(Credential(request.key, is_key=True))
+    if key:
+        found.append(Credential(key, is_key=True))
     return found + [Credential(token) for token in request.cookie_tokens]

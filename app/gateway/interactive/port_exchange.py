@@ -171,8 +171,8 @@ class PortExchange(HTTPMessageDelegate):
         if opened.endpoint is None:
             raise Refused(503, opened.why, Retry_After="2")
         self._job = await self._connected(Place(opened.endpoint, opened.port.port), opened.port.name)
-        key = request.key if access.credential.is_key else ""
-        sent = for_job(headers, request.address, Asker(address=self.client, user=user_text(opened.user), key=key))
+        asker = Asker(address=self.client, user=user_text(opened.user))
+        sent = for_job(headers, request.address, asker, is_ours=self._side.access.is_of_the_platform)
         if opened.port.name == NOTEBOOK_PORT:
             sent["Authorization"] = f"token {self._side.notebook_token(opened)}"
         if request.is_websocket:

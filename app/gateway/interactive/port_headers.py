@@ -3,7 +3,7 @@
 import base64
 import contextlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
@@ -67,6 +67,7 @@ _VISIBLE = re.compile(r"[\x21-\x7e]+")
 _LOOPBACK = ("127.0.0.1", "localhost", "::1", "0.0.0.0", "::")  # noqa: S104 – named by a job, not bound
 _KEY = re.compile(r"ty_[0-9a-z]{12}_|tyjob\.", re.IGNORECASE)  # how keys of the platform begin, anywhere
 _KEY_OF_OURS = re.compile(r"(?<![A-Za-z0-9])(ty_|tyjob\.)", re.IGNORECASE)  # also of a mistyped one, as a word
+_NO_WORD = re.compile(r"[^A-Za-z0-9_.-]+")  # between keys and tokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,11 +76,12 @@ class Asker:
 
     address: str
     user: str
-    key: str = ""  # the API key that came in the Authorization header, which the job must not see
 
 
-def for_job(headers: HTTPHeaders, address: PortAddress, asker: Asker) -> HTTPHeaders:
-    """What the job gets, without what frames the body."""
+def for_job(headers: HTTPHeaders, address: PortAddress, asker: Asker, *, is_ours: Callable[[str], bool]) -> HTTPHeaders:
+    """What the job gets, without what frames the body. ``is_ours``: whether a word of Authorization is the platform's,
+    which the job must not see.
+    """
     sent = HTTPHeaders({"Host": address.host})
     for name, value in _passed(headers, _REMOVED_OF_REQUEST, _SAID_BY_US):
         if not _KEY.search(value):
@@ -87,7 +89,7 @@ def for_job(headers: HTTPHeaders, address: PortAddress, asker: Asker) -> HTTPHea
     cookies = port_cookies.without_ours(headers.get_list("Cookie"))
     if cookies and not _KEY.search(cookies):
         sent["Cookie"] = cookies
-    own = [value for value in headers.get_list("Authorization") if not _is_platform_key(value, asker.key)]
+    own = [value for value in headers.get_list("Authorization") if not _is_platform_key(value, is_ours)]
     if len(own) == 1:
         sent["Authorization"] = own[0]
     referer = headers.get("Referer", "")
@@ -146,14 +148,14 @@ def _passed(headers: HTTPHeaders, removed: frozenset[str], starts: tuple[str, ..
             yield name, value
 
 
-def _is_platform_key(value: str, key: str) -> bool:
-    """Whether a value of Authorization has a key of the platform, whatever its scheme is."""
+def _is_platform_key(value: str, is_ours: Callable[[str], bool]) -> bool:
+    """Whether a value of Authorization has a key of the platform, or a token of one, whatever its scheme is."""
     scheme, *rest = value.split(None, 1)[:2] or [""]
     shown = [value]
     if scheme.lower() == "basic" and rest:
         with contextlib.suppress(ValueError):
             shown.append(base64.b64decode(rest[0] + "==").decode("latin-1"))
-    return any(_KEY_OF_OURS.search(each) or (key and key in each) for each in shown)
+    return any(_KEY_OF_OURS.search(each) or any(map(is_ours, _NO_WORD.split(each))) for each in shown)
 
 
 def _private(values: Iterable[str]) -> str:

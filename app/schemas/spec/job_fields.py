@@ -229,6 +229,7 @@ _OF_ROLES: Table = {
 _RESULT: Table = {
     f"{_OUTPUT}.output_model_name": acted_on("the name of the result in the completion report and the model card"),
     f"{_OUTPUT}.output_path": acted_on("the directory to write the model to"),
+    f"{_OUTPUT}.log_path": acted_on("the directory to write logs to; no output directory of the project is 400"),
     f"{_OUTPUT}.max_output_size_mb": acted_on("the maximum size; a larger output fails the job with EXPORT_FAILED"),
     f"{_CHECKPOINT}.save_strategy": acted_on("when to save checkpoints"),
     f"{_CHECKPOINT}.save_steps": acted_on("steps between checkpoints"),

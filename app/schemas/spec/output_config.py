@@ -63,6 +63,10 @@ class OutputConfigSchema(JobPartSchema):
     output_path = Text(
         longest=4096, **says("Directory to copy the finished model to, besides the artifacts; never overwritten")
     )
+    log_path = Text(
+        longest=4096,
+        **says("Directory to copy the log of each attempt to when it ends, below a directory with the job's id"),
+    )
     credentials = Credentials()
     storage_options = StorageOptions()
     max_output_size_mb = Whole(

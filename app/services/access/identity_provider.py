@@ -91,6 +91,20 @@ class IdentityProvider:
         with self._slot(self._finishing):
             return self._finished(code, redirect_uri, nonce, verifier)
 
+    def sign_out_url(self, back_to: str) -> str:
+        """Where a browser ends its sign-in at the provider (RP-initiated logout), which then leads ``back_to``.
+
+        Empty where the provider has no such page, or cannot be asked. No ID token is kept, so it may ask the person.
+        """
+        try:
+            address = self._description(self._deadline()).get("end_session_endpoint")
+        except Unavailable:
+            return ""
+        if not isinstance(address, str) or not is_http(address):
+            return ""
+        query = {"client_id": self._settings.client_id, "post_logout_redirect_uri": back_to}
+        return f"{address}{'&' if urlsplit(address).query else '?'}{urlencode(query)}"
+
     def _finished(self, code: str, redirect_uri: str, nonce: str, verifier: str) -> Identity:
         deadline = self._deadline()
         granted = self._redeem(code, redirect_uri, verifier, deadline)

@@ -26,6 +26,11 @@ def hold_owner(session: Session, key_id: str) -> str | None:
     return user_id
 
 
+def is_of_sign_ins(session: Session, key_id: str) -> bool:
+    """Whether a person who signed in by an identity provider is behind this key, and no holder of a key."""
+    return session.scalar(select(WebUser.id).where(WebUser.key_id == key_id)) is not None
+
+
 def stands_for_sign_ins(session: Session, key: ApiKey) -> bool:
     """Whether it is the key of a person's sign-ins, which has no holder."""
     user = of_key(session, key)

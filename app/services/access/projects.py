@@ -40,6 +40,7 @@ from app.models import (
     Webhook,
 )
 from app.models.base import utc_now
+from app.models.project import DEMANDS
 from app.security.permissions import Caller
 from app.services.lifecycle import audit
 from app.services.requests.idempotency import OnWritten, not_stored
@@ -71,6 +72,7 @@ def create(  # noqa: PLR0913  a project has this many fields
     quota: Mapping[str, Any] = _NO_QUOTA,
     egress: Sequence[str] = (),
     sessions: str = ALLOWED,
+    required_capabilities: Sequence[str] = (),
     on_written: OnWritten = not_stored,
 ) -> Project:
     """Create a project. Raises Conflict if the name exists, InvalidRequest for a caller within another project."""
@@ -81,7 +83,8 @@ def create(  # noqa: PLR0913  a project has this many fields
             if session.get(Project, name) is not None:
                 raise _taken(name)
             project = _add(session, name, description, caller.actor)
-            project.quota, project.egress = fair_share.merged({}, quota), list(egress)
+            project.quota = fair_share.merged({}, {**quota, DEMANDS: sorted({*required_capabilities})})
+            project.egress = list(egress)
             project.sessions = sessions
             on_written(session, project)
             return project
@@ -96,19 +99,22 @@ def change(db: Database, caller: Caller, name: str, changes: dict[str, Any]) -> 
     """
     with db.write() as session:
         project = visible(session, caller, name, lock=True)
-        if "quota" in changes:
-            changes = {**changes, "quota": fair_share.merged(project.quota, changes["quota"])}
-        changed = {column: value for column, value in changes.items() if getattr(project, column) != value}
+        columns = {column: value for column, value in changes.items() if column not in ("quota", DEMANDS)}
+        demands = {DEMANDS: sorted({*changes[DEMANDS]})} if DEMANDS in changes else {}
+        if limits := {**changes.get("quota", {}), **demands}:
+            columns["quota"] = fair_share.merged(project.quota, limits)
+        changed = {column: value for column, value in columns.items() if getattr(project, column) != value}
         for column, value in changed.items():
             setattr(project, column, value)
         if changed:
+            shown = {column: value for column, value in changed.items() if column in changes}
             audit.record(
                 session,
                 actor=caller.actor,
                 action="project.patch",
                 project=name,
                 target=name,
-                data={"changes": changed},
+                data={"changes": {**shown, **demands}},
             )
         return project
 

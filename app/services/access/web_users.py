@@ -1,6 +1,7 @@
 """People of an identity provider: their sign-ins, and the keys that are theirs."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
@@ -18,7 +19,13 @@ from app.security.secrets import SecretBox
 from app.services.access import person_keys, projects
 from app.services.access.identity_provider import Identity
 from app.services.lifecycle import audit
+from app.services.requests.pagination import Orders, Page, PageRequest, page_of
 
+ORDERS: Orders = {
+    "created_at": (WebUser.created_at, WebUser.id),
+    "last_seen_at": (WebUser.last_seen_at, WebUser.id),
+    "name": (WebUser.name, WebUser.id),
+}
 MOST_GROUPS, LONGEST_GROUP = 1000, 255
 
 
@@ -36,6 +43,36 @@ def enter(
     except IntegrityError:
         # Signed in twice at once for the first time: by now the row is there.
         return _enter(db, box, identity, grant, groups)
+
+
+@dataclass(frozen=True, kw_only=True)
+class UserSeen:
+    """A person with the key of the sign-ins; ``is_active``: it is good, so that open sign-ins count."""
+
+    user: WebUser
+    key: ApiKey | None
+    is_active: bool
+
+
+def page(session: Session, caller: Caller, request: PageRequest) -> Page[UserSeen]:
+    """The people that the caller sees: all of them, or those whose role is in its project."""
+    query = select(WebUser)
+    if caller.project is not None:
+        query = query.join(ApiKey, ApiKey.id == WebUser.key_id).where(ApiKey.project == caller.project)
+    found = page_of(session, query, ORDERS, request)
+    wanted = [user.key_id for user in found.items]
+    keys = {key.id: key for key in session.scalars(select(ApiKey).where(ApiKey.id.in_(wanted)))} if wanted else {}
+    now = utc_now()
+    items = []
+    for user in found.items:
+        key = keys.get(user.key_id)
+        items.append(UserSeen(user=user, key=key, is_active=key is not None and is_live(key, now=now)))
+    return Page(
+        items=items,
+        next_after=found.next_after,
+        total_count=found.total_count,
+        total_count_capped=found.total_count_capped,
+    )
 
 
 def _enter(db: Database, box: SecretBox, identity: Identity, grant: Grant | None, groups: Sequence[str]) -> Caller:

@@ -23,6 +23,7 @@ from app.services.lifecycle import transitions
 from app.services.nodes import quarantine, reliability, stuck_devices
 from app.services.queues import gpu_hours
 
+_TAKEN_BACK = "it had stopped for a pause when that was taken back; it continues from its newest checkpoint"
 _NO_ERROR: dict[str, Any] = {"error_type": None, "error_message": None, "error_stack": None}
 
 
@@ -77,7 +78,11 @@ def end_attempt(
 
 
 def _with_reason(job: Job, outcome: Outcome) -> Outcome:
-    """A requeue has the reason of its request, unless it has one of its own."""
+    """A requeue has the reason of its request, unless it has one of its own. Ranks that stopped for a pause that was
+    taken back meanwhile have only interrupted their job, whatever the platform has asked for since.
+    """
+    if outcome.kind == "paused" and outcome.on_request and job.requested in (None, "requeue", "preempt"):
+        return replace(outcome, kind="requeued", message=outcome.message or job.requested_reason or _TAKEN_BACK)
     is_requested = outcome.kind == "requeued" and job.requested == "requeue"
     return replace(outcome, message=job.requested_reason) if is_requested and not outcome.message else outcome
 

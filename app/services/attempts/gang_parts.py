@@ -32,6 +32,7 @@ _STORED = (
     "detect_seconds",
     "node",
     "is_consequence",
+    "on_request",
 )
 
 # Causes that can't follow from the end of another rank, so of two nearly simultaneous ends these are the cause.

@@ -48,11 +48,11 @@ def for_next_attempt(attempt: Attempt) -> list[dict[str, Any]] | None:
     return [{each.name: row[each.name] for each in fields(WorkInstance)} for row in attempt.instances]
 
 
-def record_ends(db: Database, job_id: str, number: int, fence: int, ends: Mapping[Key, Mapping[str, Any]]) -> None:
-    """Write how instances of one part have ended, and what they used; nothing once another attempt has the job."""
+def record(db: Database, job_id: str, number: int, fence: int, seen: Mapping[Key, Mapping[str, Any]]) -> None:
+    """Write what instances of one part have used, and how they ended; nothing once another attempt has the job."""
     with db.write() as session:
         job = transitions.load_for_change(session, job_id)  # the parts of a gang write one after the other
         if job.fence != fence:
             return
         attempt = session.get_one(Attempt, (job_id, number), populate_existing=True)
-        attempt.instances = [{**row, **ends.get((row["role"], row["index"]), {})} for row in attempt.instances or ()]
+        attempt.instances = [{**row, **seen.get((row["role"], row["index"]), {})} for row in attempt.instances or ()]

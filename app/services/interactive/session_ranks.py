@@ -1,5 +1,7 @@
 """Which rank of a job a session is beside: given among all ranks of the job, or by role and instance."""
 
+from collections.abc import Iterable
+
 from app.domain.errors import InvalidRequest
 from app.domain.spec.frameworks.custom import processes_per_node
 from app.domain.spec.model import JobDocument
@@ -27,6 +29,12 @@ def rank_of(job: Job, *, role: str | None, index: int, rank: int) -> int:
         why = f"rank is {rank}, and each instance of the role {role} has {has}; with a role, rank is one within it"
         raise InvalidRequest(why, field="rank")
     return ranks[rank]
+
+
+def instances_at(document: JobDocument, ranks: Iterable[int]) -> dict[int, tuple[str, int]]:
+    """Rank → the role and the index of the instance that has it; empty for a job without roles."""
+    instances = ranks_by_instance(document)
+    return {rank: instance for rank in ranks for instance, own in instances.items() if rank in own}
 
 
 def count_ranks(document: JobDocument) -> int:

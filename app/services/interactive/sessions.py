@@ -23,7 +23,7 @@ from app.services.files import storage_quota
 from app.services.interactive import attending
 from app.services.interactive.attending import TICKET_PURPOSE, TICKET_SECONDS
 from app.services.interactive.opening import endpoint_of, require_running
-from app.services.interactive.session_ranks import rank_of
+from app.services.interactive.session_ranks import instances_at, rank_of
 from app.services.jobs import lookup
 from app.services.lifecycle import audit, transitions
 from app.services.requests.control_plane import ControlPlane
@@ -59,8 +59,12 @@ class WantedSession:
 
 @dataclass(frozen=True, kw_only=True)
 class SessionDetails:
+    """``role`` and ``index``: the instance whose rank it is beside, of a job that has roles."""
+
     row: InteractiveSession
     created_by_name: str
+    role: str | None
+    index: int | None
 
     @property
     def status(self) -> str:
@@ -117,7 +121,7 @@ def create(
         subject = attending.ticket_subject(row.id, wanted.origin)
         ticket = signed_tokens.issue(secret_key, TICKET_PURPOSE, subject, seconds=TICKET_SECONDS)
         made = NewSession(
-            details=_details(session, [row])[0],
+            details=_details(session, job, [row])[0],
             ticket=ticket,
             expires_at=row.created_at + timedelta(seconds=TICKET_SECONDS),
         )
@@ -130,7 +134,7 @@ def page(session: Session, caller: Caller, job_id: str, request: PageRequest) ->
     query = select(InteractiveSession).where(InteractiveSession.job_id == job.id)
     found = page_of(session, query, ORDERS, request)
     return Page(
-        items=_details(session, found.items),
+        items=_details(session, job, found.items),
         next_after=found.next_after,
         total_count=found.total_count,
         total_count_capped=found.total_count_capped,
@@ -140,7 +144,7 @@ def page(session: Session, caller: Caller, job_id: str, request: PageRequest) ->
 def find(session: Session, caller: Caller, job_id: str, session_id: str) -> SessionDetails:
     """Raises the same NotFound for a session that doesn't exist and one of another job."""
     job = lookup.find(session, caller, job_id)
-    return _details(session, [_row(session, job, session_id)])[0]
+    return _details(session, job, [_row(session, job, session_id)])[0]
 
 
 def end(
@@ -163,7 +167,7 @@ def end(
             if row.started_at is None:
                 attending.end_now(session, row, attending.ASKED)
         session.flush()
-        found = _details(session, [row])[0]
+        found = _details(session, job, [row])[0]
         on_written(session, found)
     return found
 
@@ -219,6 +223,9 @@ def _added(
     )
     session.add(row)
     what = {name: wanted.request[name] for name in ("command", "port") if wanted.request.get(name)}
+    instance = instances_at(job.document, [wanted.rank]).get(wanted.rank)
+    if instance is not None:
+        what |= {"role": instance[0], "index": instance[1]}
     data = {"session": row.id, "kind": wanted.kind, "rank": wanted.rank, "attempt": attempt, "recorded": recorded}
     audit.record(
         session, actor=caller.actor, action="session.start", project=job.project, target=job.id, data={**data, **what}
@@ -235,6 +242,12 @@ def _row(session: Session, job: Job, session_id: str, *, lock: bool = False) -> 
     return row
 
 
-def _details(session: Session, rows: Sequence[InteractiveSession]) -> list[SessionDetails]:
+def _details(session: Session, job: Job, rows: Sequence[InteractiveSession]) -> list[SessionDetails]:
     names = key_names(session, {row.created_by for row in rows})
-    return [SessionDetails(row=row, created_by_name=names.get(row.created_by, "")) for row in rows]
+    instances = instances_at(job.document, {row.rank for row in rows})
+    found = []
+    for row in rows:
+        role, index = instances.get(row.rank, (None, None))
+        name = names.get(row.created_by, "")
+        found.append(SessionDetails(row=row, created_by_name=name, role=role, index=index))
+    return found

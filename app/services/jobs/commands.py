@@ -1,5 +1,6 @@
 """Commands for a job that exists: cancel, pause, resume, save a checkpoint, preempt. One transaction each."""
 
+from app.domain.lifecycle.states import JobState
 from app.models import Job
 from app.security.permissions import Caller
 from app.services.jobs import control_requests, details, lookup
@@ -49,9 +50,9 @@ def resume(
     from_best: bool = False,
     on_written: OnWritten = not_stored,
 ) -> Job:
-    """Requeue a paused job for the planner's next pass.
+    """Requeue a paused job for the planner's next pass; one that has not stopped for its pause yet trains on.
 
-    Raises IllegalTransition for one that is not PAUSED, BadSpec for a checkpoint that it can't continue from.
+    Raises IllegalTransition for any other, and BadSpec for a checkpoint that it can't continue from.
     """
     with plane.db.write() as session:
         lookup.find(session, caller, job_id)
@@ -59,6 +60,8 @@ def resume(
             session, job_id, actor=caller.actor, checkpoint_id=checkpoint_id, from_best=from_best
         )
         on_written(session, details.changed(session, job))
+    if job.state is not JobState.QUEUED:  # it runs, and its supervisor has a pause to forget
+        plane.nudge(job)
     return job
 
 

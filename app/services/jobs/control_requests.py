@@ -95,12 +95,16 @@ def request_pause(session: Session, job_id: str, *, actor: str, saves: bool = Tr
 
 
 def resume(session: Session, job_id: str, *, actor: str, checkpoint_id: str = "", from_best: bool = False) -> Job:
-    """Requeue a paused job, from the chosen checkpoint or from its default start point.
+    """Requeue a paused job, from the chosen checkpoint or from its default start point, or take a pause back.
 
-    Raises IllegalTransition for a job that is not PAUSED, BadSpec for a checkpoint that it can't continue from,
-    QuotaExceeded when no more jobs may wait in its queue or project.
+    Raises IllegalTransition for a job that is neither PAUSED nor about to save and pause, BadSpec for a checkpoint that
+    it can't continue from, QuotaExceeded when no more jobs may wait in its queue or project. The caller nudges the node
+    after the commit.
     """
     job = transitions.load_for_change(session, job_id)
+    if job.requested == "pause" and job.state not in UNHELD:
+        _take_pause_back(session, job, actor, chooses=bool(checkpoint_id or from_best))
+        return job
     if job.state is not JobState.PAUSED:
         raise IllegalTransition(
             f"job {job_id} is {job.status} and cannot be resumed; only a PAUSED job can: {_instead_of_resume(job)}"
@@ -206,6 +210,34 @@ def _record_pause_request(session: Session, job: Job, actor: str, *, saves: bool
     return True
 
 
+def _take_pause_back(session: Session, job: Job, actor: str, *, chooses: bool) -> None:
+    """Ranks that have not stopped yet train on. Others have saved: the attempt's end requeues the job then.
+
+    Raises IllegalTransition for a pause that does not wait for a checkpoint: its ranks are ended by now.
+    """
+    if not job.pause_saves or job.pause_force:
+        why = "it is being stopped for a pause that is forced or does not save"
+        raise IllegalTransition(f"job {job.id} cannot be resumed yet: {why}; wait until it is PAUSED")
+    if chooses:
+        raise IllegalTransition(
+            f"job {job.id} cannot continue from a chosen checkpoint yet: it is still saving; wait until it is PAUSED, "
+            "or resume it without a checkpoint, which takes the pause back"
+        )
+    data = {"asked_by": job.requested_by}
+    job.requested, job.requested_reason, job.pause_requested_at = None, "", None
+    job.mark_changed()
+    session.flush()
+    message = "continues: the pause was taken back"
+    transitions.record_event(
+        session, job.id, EventType.PAUSE_WITHDRAWN, actor=actor, reason="resumed", message=message, data=data
+    )
+    audit.record(
+        session, actor=actor, action="job.resume", project=job.project, target=job.id, message=message, data=data
+    )
+    session.flush()
+    session.refresh(job)
+
+
 def _end_unclaimed(session: Session, job: Job, kind: OutcomeKind, *, message: str, actor: str) -> bool:
     """End an attempt that no node has claimed; False when it was claimed.
 
@@ -237,8 +269,6 @@ def _where_it_continues(session: Session, job: Job) -> tuple[dict[str, Any], str
 def _instead_of_resume(job: Job) -> str:
     if job.state in TERMINAL:
         return "retry creates a new job from one that has ended"
-    if job.requested == "pause":
-        return "it is still saving, wait until it is PAUSED"
     return "this one continues by itself"
 
 

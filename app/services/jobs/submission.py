@@ -15,6 +15,7 @@ from app.domain.ids import JOB_ID, new_id
 from app.domain.memory.fit import Fit
 from app.domain.scheduling.resources import Request
 from app.domain.spec.document import uploads
+from app.domain.spec.frameworks.requirements import NETWORK, NOT_ON_SEVERAL
 from app.domain.spec.job_spec import JobSpec, from_document
 from app.domain.spec.locations.paths import ReadingRules, candidates, is_hub_id, job_of_path, local_path
 from app.domain.spec.model import JobDocument
@@ -201,10 +202,11 @@ def check(
     with plane.db.read() as session:
         plane.waiting_limit.refuse_one_too_many(session, target)
         egress.refuse_without_services(session, target, spec.document)
-        request, unfit = plane.inventory.request_that_waits(session, spec.document)
+        request, unfit = plane.inventory.request_that_waits(session, spec.document, target)
+        _refuse_shared_network(request)
         distributed.backend_fits(spec.document, request.device_kind)
         gone = plane.inventory.unused_gpus(session, spec.document, request)
-        waits = [*_waits("the job", unfit), *_waits_of_planned(session, plane, planned)]
+        waits = [*_waits("the job", unfit), *_waits_of_planned(session, plane, planned, target)]
         asked = fit.asked_of(session, spec.document, request, plane.inventory.capacities(session), reading)
         wait = _estimated_wait(session, plane, spec.document, request, target)
     warnings = [f"{field}: {why}" for field, why in distributed.without_effect(spec.document, request.device_kind)]
@@ -221,6 +223,11 @@ def check(
         waits=waits,
         fit=memory,
     )
+
+
+def _refuse_shared_network(request: Request) -> None:
+    if request.node_count > 1 and NETWORK in request.required_capabilities:
+        raise BadSpec(NOT_ON_SEVERAL, field="resource_config.node_count")
 
 
 def _refuse_patterns(document: JobDocument) -> None:
@@ -253,11 +260,13 @@ def _with_made_model(plane: ControlPlane, caller: Caller, project: str, document
         return made_models.with_base(session, caller, project, document)
 
 
-def _waits_of_planned(session: Session, plane: ControlPlane, planned: Sequence[JobDocument]) -> Iterator[str]:
+def _waits_of_planned(
+    session: Session, plane: ControlPlane, planned: Sequence[JobDocument], project: str
+) -> Iterator[str]:
     """Of evaluations that no node could hold yet: what makes them has no caller whom it could tell."""
     for number, document in enumerate(planned):
         try:
-            _, unfit = plane.inventory.request_that_waits(session, document)
+            _, unfit = plane.inventory.request_that_waits(session, document, project)
         except CannotFit as error:
             unfit = error
         yield from _waits("the evaluation", unfit, within=f"{PLANNED}.{number}.")

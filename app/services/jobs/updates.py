@@ -1,4 +1,4 @@
-"""Updates of an unfinished job: priority, labels, preemptible."""
+"""Updates of a job: its labels at any time, priority and preemptible until it has ended."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +18,8 @@ from app.services.queues import project_quotas
 from app.services.requests.control_plane import ControlPlane
 from app.services.requests.idempotency import OnWritten, not_stored
 
-CHANGEABLE = ("priority", "labels", "preemptible")
+LABELS = "labels"
+CHANGEABLE = ("priority", LABELS, "preemptible")
 
 
 def change(
@@ -26,8 +27,8 @@ def change(
 ) -> Job:
     """Set the fields that ``changes`` names; labels are replaced as a whole. Equal values are no change.
 
-    Raises InvalidRequest when it names nothing, IllegalTransition when the job has ended, Conflict when it would keep
-    devices that its project has borrowed.
+    Raises InvalidRequest when it names nothing, IllegalTransition for more than labels of a job that has ended,
+    Conflict when it would keep devices that its project has borrowed.
     """
     if not changes:
         raise InvalidRequest(f"the body names nothing to change; name at least one of {', '.join(CHANGEABLE)}")
@@ -36,7 +37,7 @@ def change(
         expected = details.outlook(session, found, priority=changes.get("priority", found.priority))
     with plane.db.write() as session:
         lookup.find(session, caller, job_id)
-        job = _unfinished(session, job_id)
+        job = _changeable(session, job_id, changes)
         changed = _apply(session, job, changes)
         if changed:
             _record_change(session, job, caller, changed)
@@ -48,10 +49,10 @@ def change(
 
 
 def label(plane: ControlPlane, caller: Caller, job_id: str, key: str, value: str | None) -> Job:
-    """Set one label and keep the others; None removes it. Raises IllegalTransition when the job has ended."""
+    """Set one label and keep the others; None removes it."""
     with plane.db.write() as session:
         lookup.find(session, caller, job_id)
-        job = _unfinished(session, job_id)
+        job = transitions.load_for_change(session, job_id)
         wanted = {name: text for name, text in job.labels.items() if name != key}
         if value is not None:
             wanted[key] = value
@@ -62,11 +63,12 @@ def label(plane: ControlPlane, caller: Caller, job_id: str, key: str, value: str
     return job
 
 
-def _unfinished(session: Session, job_id: str) -> Job:
+def _changeable(session: Session, job_id: str, changes: Mapping[str, Any]) -> Job:
+    """People label what has ended, such as a baseline; everything else says how a job is to run."""
     job = transitions.load_for_change(session, job_id)
-    if job.state in TERMINAL:
+    if job.state in TERMINAL and (refused := [name for name in CHANGEABLE if name in changes and name != LABELS]):
         raise IllegalTransition(
-            f"job {job_id} is {job.status} and cannot be changed; only a job that has not ended can"
+            f"job {job_id} is {job.status}: {' and '.join(refused)} cannot be changed any more, only {LABELS} can"
         )
     return job
 

@@ -1,17 +1,18 @@
 """Capacity of the registered nodes, cached for a moment, since every submission checks it."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
 from app.domain.errors import CannotFit
 from app.domain.scheduling.feasibility import waits_for_node
-from app.domain.scheduling.resources import NodeCapacity, Request, request_of
+from app.domain.scheduling.resources import NodeCapacity, Request, demanding, request_of
 from app.domain.spec.model import JobDocument
-from app.services.nodes import registry
+from app.services.nodes import project_demands, registry
 from app.services.nodes.device_kinds import Gpus, fitting_request, gpus
+from app.services.nodes.project_demands import NOTHING, explained
 
 REMEMBERED_SECONDS = 1.0
 
@@ -21,6 +22,7 @@ class _Seen:
     at: float
     nodes: Sequence[NodeCapacity]
     gpus: Gpus
+    demands: Mapping[str, frozenset[str]]  # of projects
 
 
 class Inventory:
@@ -30,25 +32,29 @@ class Inventory:
         self._clock = clock
         self._seen: _Seen | None = None
 
-    def request(self, session: Session, document: JobDocument) -> Request:
+    def request(self, session: Session, document: JobDocument, project: str) -> Request:
         """The job's resource request. Raises CannotFit when no registered node could ever hold it.
 
         A refusal is never based on the cache: a node may have registered since.
         """
         try:
-            return self._fitting(session, document)
+            return self._fitting(session, document, project)
         except CannotFit:
             self._seen = None
-            return self._fitting(session, document)
+            return self._fitting(session, document, project)
 
-    def request_that_waits(self, session: Session, document: JobDocument) -> tuple[Request, CannotFit | None]:
+    def request_that_waits(
+        self, session: Session, document: JobDocument, project: str
+    ) -> tuple[Request, CannotFit | None]:
         """What a job asks for, and why it waits for a node, if it does. Raises CannotFit when it does not wait."""
         try:
-            return self.request(session, document), None
+            return self.request(session, document, project), None
         except CannotFit as error:
             if not waits_for_node(document):
                 raise
-            return request_of(document, has_gpus=self._look(session).gpus.for_auto), error
+            seen = self._look(session)
+            request = request_of(document, has_gpus=seen.gpus.for_auto)
+            return demanding(request, seen.demands.get(project, NOTHING)), error
 
     def capacities(self, session: Session) -> Sequence[NodeCapacity]:
         """Capacities of all registered nodes, possibly slightly outdated."""
@@ -63,13 +69,18 @@ class Inventory:
         """As ``Gpus.unused_by``."""
         return self._look(session).gpus.unused_by(document, request)
 
-    def _fitting(self, session: Session, document: JobDocument) -> Request:
+    def _fitting(self, session: Session, document: JobDocument, project: str) -> Request:
         seen = self._look(session)
-        return fitting_request(document, seen.gpus, seen.nodes)
+        demanded = seen.demands.get(project, NOTHING)
+        try:
+            return fitting_request(document, seen.gpus, seen.nodes, demanded)
+        except CannotFit as error:
+            raise explained(error, project, demanded) from None
 
     def _look(self, session: Session) -> "_Seen":
         seen, now = self._seen, self._clock()
         if seen is None or now - seen.at > REMEMBERED_SECONDS:
             nodes = registry.capacities(session, only_ready=False)
-            seen = self._seen = _Seen(at=now, nodes=nodes, gpus=gpus(session))
+            demands = project_demands.of_projects(session)
+            seen = self._seen = _Seen(at=now, nodes=nodes, gpus=gpus(session), demands=demands)
         return seen

@@ -2,8 +2,10 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import Select, Subquery, func, select
 from sqlalchemy.orm import Session
 
 from app.domain.units import WHOLE
@@ -79,6 +81,21 @@ class TypeSum:
     idle: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class NodeSum:
+    """The devices of a node. ``busy``, ``memory``: the mean of what they have reported of late, as fractions."""
+
+    name: str
+    state: str
+    total: int
+    used: int
+    part: int
+    out: int
+    free: int
+    busy: float | None = None
+    memory: float | None = None
+
+
 def page(session: Session, caller: Caller, request: PageRequest) -> Page[NodeSeen]:
     found = listing.page(session, request)
     return Page(
@@ -102,6 +119,32 @@ def by_state(session: Session) -> dict[str, int]:
 
 def by_type(session: Session) -> list[TypeSum]:
     """The devices of all nodes, added up by queries that return few rows however many there are."""
+    found = _counts(session, _each_device().subquery(), "type")
+    return [TypeSum(type=name, **counts) for name, counts in found.items()]
+
+
+def by_node(session: Session, *, most: int, with_use: bool) -> list[NodeSum]:
+    """The first nodes by name, each with its devices added up; ``with_use``: and with what those do."""
+    rows = session.execute(select(Node.name, Node.state).order_by(Node.name).limit(most))
+    states = {name: state for name, state in rows}  # noqa: C416 – of rows, a dict() would not be typed
+    devices = _each_device().where(Device.node.in_(select(Node.name).order_by(Node.name).limit(most))).subquery()
+    counts = _counts(session, devices, "node")
+    uses = _mean_uses(session, [*states]) if with_use else {}
+    nothing = dict.fromkeys(_KINDS, 0)
+    sums = []
+    for name, state in states.items():
+        found = dict(counts.get(name, nothing))
+        found["free"] += found.pop("idle")
+        busy, memory = uses.get(name, (None, None))
+        sums.append(NodeSum(name=name, state=state, busy=busy, memory=memory, **found))
+    return sums
+
+
+_KINDS = ("total", "used", "part", "out", "free", "idle")
+
+
+def _each_device() -> Select[Any]:
+    """A row for each device: how much of it is reserved, and whether it is out of service."""
     place = (Reservation.node == Device.node) & (Reservation.device_index == Device.index)
     share = select(func.sum(Reservation.share)).where(place).correlate(Device).scalar_subquery()
     stuck = (
@@ -110,24 +153,41 @@ def by_type(session: Session) -> list[TypeSum]:
         .correlate(Device)
         .scalar_subquery()
     )
-    each = select(
+    return select(
         Device.type.label("type"),
+        Device.node.label("node"),
         (Node.state == "ready").label("is_ready"),
         func.coalesce(share, 0).label("share"),
         stuck.label("stuck"),
     ).join(Node, Node.name == Device.node)
-    devices = each.subquery()
-    rows = session.execute(
-        select(devices.c.type, devices.c.is_ready, devices.c.share, devices.c.stuck, func.count().label("number"))
-        .group_by(devices.c.type, devices.c.is_ready, devices.c.share, devices.c.stuck)
-        .order_by(devices.c.type)
-    )
+
+
+def _counts(session: Session, devices: Subquery, by: str) -> dict[str, dict[str, int]]:
+    """What they are added up by → kind → number of devices."""
+    alike = devices.c[by], devices.c.is_ready, devices.c.share, devices.c.stuck
+    rows = session.execute(select(*alike, func.count()).group_by(*alike).order_by(devices.c[by]))
     sums: dict[str, dict[str, int]] = {}
-    for row in rows:
-        counts = sums.setdefault(row.type, dict.fromkeys(("total", "used", "part", "out", "free", "idle"), 0))
-        counts["total"] += row.number
-        counts[_kind(row.share, row.stuck, is_ready=row.is_ready)] += row.number
-    return [TypeSum(type=name, **counts) for name, counts in sums.items()]
+    for name, is_ready, share, stuck, number in rows:
+        counts = sums.setdefault(name, dict.fromkeys(_KINDS, 0))
+        counts["total"] += number
+        counts[_kind(share, stuck, is_ready=is_ready)] += number
+    return sums
+
+
+def _mean_uses(session: Session, names: Collection[str]) -> dict[str, tuple[float | None, float | None]]:
+    """Node → how busy its devices are, and how full their memory, on average of those with a sample."""
+    rows = session.execute(select(Device.node, Device.index, Device.memory_mb))
+    sizes = {(node, index): size for node, index, size in rows}
+    found = {}
+    for name, sample in device_usage.latest(session, names).items():
+        busy = [use.utilization / 100 for use in sample.devices if use.utilization is not None]
+        full = [
+            min(1.0, use.memory_used_mb / size)
+            for use in sample.devices
+            if use.memory_used_mb is not None and (size := sizes.get((name, use.index), 0))
+        ]
+        found[name] = (fmean(busy) if busy else None, fmean(full) if full else None)
+    return found
 
 
 def _kind(share: int, stuck: int, *, is_ready: bool) -> str:

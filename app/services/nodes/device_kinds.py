@@ -9,10 +9,11 @@ from sqlalchemy.orm import Session
 
 from app.domain.errors import CannotFit
 from app.domain.scheduling.feasibility import refuse_unfitting
-from app.domain.scheduling.resources import NodeCapacity, Request, request_of
+from app.domain.scheduling.resources import NodeCapacity, Request, demanding, request_of
 from app.domain.spec.model import JobDocument
 from app.models import Attempt, Device, Job, Node
 from app.models.base import database_now
+from app.services.nodes import project_demands
 
 # A node that restarts, or that a network cuts off for a moment, must not send the jobs that wait for its GPUs to CPU
 # slots.
@@ -65,19 +66,23 @@ def began_on_gpus(session: Session, seen: Gpus, job_ids: Collection[str]) -> set
 def request_of_job(session: Session, job: Job) -> Request:
     """The resource request of a stored job as the planner sees it now."""
     seen = gpus(session)
-    return request_of(job.document, has_gpus=seen.for_auto or bool(began_on_gpus(session, seen, [job.id])))
+    request = request_of(job.document, has_gpus=seen.for_auto or bool(began_on_gpus(session, seen, [job.id])))
+    return demanding(request, project_demands.of_project(session, job.project))
 
 
-def fitting_request(document: JobDocument, seen: Gpus, nodes: Sequence[NodeCapacity]) -> Request:
-    """The request of a new job. Raises CannotFit when no registered node could ever hold it.
+def fitting_request(
+    document: JobDocument, seen: Gpus, nodes: Sequence[NodeCapacity], demanded: frozenset[str]
+) -> Request:
+    """The request of a new job, with what its project demands. Raises CannotFit when no registered node could ever
+    hold it.
 
     A job that only the GPUs of a lost node could hold waits for them.
     """
-    request = request_of(document, has_gpus=seen.for_auto)
+    request = demanding(request_of(document, has_gpus=seen.for_auto), demanded)
     try:
         refuse_unfitting(request, nodes)
     except CannotFit:
-        on_gpus = request_of(document, has_gpus=True)
+        on_gpus = demanding(request_of(document, has_gpus=True), demanded)
         if not seen.out_of_reach or on_gpus == request:
             raise
         try:

@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from sqlalchemy import func, select
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, load_only
 
 from app.database.engine import Database
 from app.domain.lifecycle.states import HELD
@@ -31,6 +32,11 @@ SHOWN = 20
 # Viewers share what is shown for so long; what costs more is kept for longer.
 SECONDS, WAITING_SECONDS, DOCTOR_SECONDS = 1.0, 3.0, 30.0
 _AT_ONCE = timedelta(seconds=5)
+# Without documents and other JSON that this page does not show.
+_SHOWN_OF_RUNNING: tuple[Any, ...] = (
+    *(Job.name, Job.project, Job.status, Job.progress, Job.current_step, Job.total_steps, Job.eta_seconds),
+    *(Job.started_at, Job.node_names, Job.latest_metrics),
+)
 _CHECKS = (stuck.jobs, stuck.leases, stuck.messages, outcomes.written, outcomes.suspected_nodes)
 
 
@@ -127,7 +133,7 @@ def _read(db: Database, caller: Caller, shared: ShortCache) -> Overview:
 
 
 def _running(session: Session, caller: Caller, shared: ShortCache) -> list[Running]:
-    query = select(Job).where(Job.status.in_(HELD))
+    query = select(Job).options(load_only(*_SHOWN_OF_RUNNING)).where(Job.status.in_(HELD))
     if caller.project is not None:
         query = query.where(Job.project == caller.project)
     jobs = session.scalars(query.order_by(Job.started_at.desc(), Job.id.desc()).limit(SHOWN)).all()

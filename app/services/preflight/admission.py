@@ -31,7 +31,7 @@ from app.domain.spec.rules.image import image_of
 from app.domain.spec.rules.packages import resolvable
 from app.models import Inspection, Job
 from app.services.lifecycle import transitions
-from app.services.nodes import device_kinds, registry
+from app.services.nodes import device_kinds, project_demands, registry
 from app.services.preflight import file_inspections, fingerprints, inspections, programs
 from app.services.preflight.file_inspections import FileHold
 from app.services.preflight.inspections import InspectionTask, Report
@@ -94,7 +94,7 @@ def admit(
     if hold is not None and hold.waiting:
         return _wait(db, job, hold.waiting)
     # Files are checked outside any transaction: a network file system may be slow.
-    failure = _unusable_file(hold) or missing_input(job.document, rules) or _impossible_request(db, job.document)
+    failure = _unusable_file(hold) or missing_input(job.document, rules) or _impossible_request(db, job)
     decision = _choose(job, rules, inspection) if inspection is not None and failure is None else None
     with db.write() as session:
         try:
@@ -370,13 +370,15 @@ def sees_roots(rules: ReadingRules) -> bool:
     return len(rules.roots) > 1 and all(os.path.isdir(root) for root in rules.roots)  # noqa: PTH112 – never raises
 
 
-def _impossible_request(db: Database, document: JobDocument) -> AdmissionFailure | None:
-    if waits_for_node(document):
+def _impossible_request(db: Database, job: Job) -> AdmissionFailure | None:
+    if waits_for_node(job.document):
         return None
     with db.read() as session:
         seen, capacities = device_kinds.gpus(session), registry.capacities(session, only_ready=False)
+        demanded = project_demands.of_project(session, job.project)
     try:
-        device_kinds.fitting_request(document, seen, capacities)
+        device_kinds.fitting_request(job.document, seen, capacities, demanded)
     except CannotFit as error:
-        return AdmissionFailure(cause="INVALID_CONFIG", message=error.message)
+        message = project_demands.explained(error, job.project, demanded).message
+        return AdmissionFailure(cause="INVALID_CONFIG", message=message)
     return None

@@ -14,7 +14,9 @@ from app.domain.spec.model import JobDocument
 from app.models import Checkpoint, File, Job, RegisteredModel, Service, Sweep
 
 MOST = 200  # nodes of a graph
-MOST_SEARCHED = 2000  # jobs of the project, the newest first, that are searched for users of a result
+# Jobs of the project, the newest first, whose documents are searched for users of a result: only those that were
+# created after it. A graph of a project with more of them says that there may be more.
+MOST_SEARCHED = 20_000
 JOB, SWEEP, SERVICE, FILE, LOCATION, MODEL = "job", "sweep", "service", "file", "location", "model"
 # Relation: what `source` is to `target`.
 RETRIED, RESUMED, CONTINUED, USED, EVALUATED = "retried_as", "resumed_by", "continued_by", "used_by", "evaluated_by"
@@ -173,14 +175,19 @@ def _sources(job: Job, checkpoints: dict[str, str]) -> Iterator[tuple[str, str]]
 
 
 def _made_of(session: Session, found: Lineage, project: str, level: dict[str, Job]) -> Iterator[Job]:
-    """The jobs that were made from these: by columns with an index, and by the documents of the newest jobs."""
+    """The jobs that were made from these: by columns with an index, and by the documents of the jobs that are newer."""
+    if not level:
+        return
     saved = select(Checkpoint.id).where(Checkpoint.job_id.in_(level))
-    newest = select(Job.id).where(Job.project == project).order_by(Job.created_at.desc()).limit(MOST_SEARCHED)
+    since = min(each.created_at for each in level.values())
+    newer = select(Job.id).where(Job.project == project, Job.created_at >= since).order_by(Job.created_at.desc())
+    if session.scalar(newer.offset(MOST_SEARCHED).limit(1)) is not None:
+        found.truncated = True
     reached = [
         *_jobs(session, project, Job.parent_job_id.in_(level)),
         *_jobs(session, project, Job.evaluated_job_id.in_(level)),
         *_jobs(session, project, Job.resume_checkpoint_id.in_(saved)),
-        *_jobs(session, project, Job.id.in_(newest), or_(*(each.in_(level) for each in _MADE_BY))),
+        *_jobs(session, project, Job.id.in_(newer.limit(MOST_SEARCHED)), or_(*(each.in_(level) for each in _MADE_BY))),
     ]
     starts = {each.resume_checkpoint_id for each in reached if each.resume_checkpoint_id is not None}
     of = dict(session.execute(select(Checkpoint.id, Checkpoint.job_id).where(Checkpoint.id.in_(starts))).all())

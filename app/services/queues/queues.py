@@ -157,7 +157,8 @@ def line(
     session: Session, caller: Caller, request: PageRequest, *, now: datetime, queue: str | None = None
 ) -> Page[Entry]:
     """The caller's waiting jobs, in order of service unless another order is asked for."""
-    served = service_order.ordered(session, caller)
+    is_beginning = request.order == SERVICE and request.after is None and queue is None
+    served = service_order.ordered(session, caller, first=request.size if is_beginning else None)
     if served is not None and request.order.removeprefix("-") == SERVICE:
         page = service_order.page_in(session, [each for each in served if queue in (None, each.queue)], request)
     else:

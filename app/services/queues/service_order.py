@@ -5,6 +5,7 @@ import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 from sqlalchemy import Row, Select, Text, cast, func, select
@@ -25,6 +26,7 @@ from app.services.requests.pagination import Page, PageRequest
 # Of longer lines the queue order stands for it: the documents of all jobs would have to be read for every page.
 MOST_ORDERED = 2000
 MOST_REMEMBERED = 4 * MOST_ORDERED
+MOST_NAMED = 500  # jobs in one query; of more the documents of all are read
 _COLUMNS: tuple[Any, ...] = (
     Job.id,
     Job.attempt,
@@ -32,9 +34,10 @@ _COLUMNS: tuple[Any, ...] = (
     Job.priority,
     Job.queue,
     Job.status,
-    cast(Job.spec, Text).label("spec"),  # parsed only when it is new
+    Job.version,  # rises with every change of the document, which is read only when it does
     WAITING_SINCE.label("since"),
 )
+_DOCUMENT: tuple[Any, ...] = (Job.id, cast(Job.spec, Text).label("spec"))
 _log = logging.getLogger(__name__)
 
 
@@ -55,8 +58,23 @@ class _Needs:
     is_preemptible: bool
 
 
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A job as it was read; ``planned`` is None for a malformed document, which the planner skips."""
+
+    row: tuple[Any, ...]
+    on_gpus: bool
+    place: Place
+    planned: QueuedJob | None
+
+    def is_of(self, row: Row[Any], on_gpus: bool) -> bool:  # noqa: FBT001 – the two that it was read of
+        return self.on_gpus == on_gpus and self.row == tuple(row)
+
+
 # (digest of the document, whether `auto` is GPUs) → what it needs; threads that read a document twice do no harm.
 _known: dict[tuple[bytes, bool], _Needs] = {}
+# Job id → what its row said when it was read last: most jobs of a long line are as they were for the page before.
+_read_before: dict[str, _Read] = {}
 
 
 def visible(caller: Caller) -> Select[Any]:
@@ -65,21 +83,49 @@ def visible(caller: Caller) -> Select[Any]:
     return query if caller.project is None else query.where(Job.project == caller.project)
 
 
-def ordered(session: Session, caller: Caller) -> list[Place] | None:
-    """The caller's waiting jobs in order of service; None when there are too many."""
+def ordered(session: Session, caller: Caller, *, first: int | None = None) -> list[Place] | None:
+    """The caller's waiting jobs in order of service; None when there are too many. ``first``: only so many are in
+    order, and the others behind them as they were queued.
+    """
     # Asked first: with a long line, the documents would be read for nothing.
     if session.scalar(visible(caller).with_only_columns(Job.id).offset(MOST_ORDERED).limit(1)) is not None:
         return None
+    read = _in_queue_order(session, caller)
+    waiting = [each.planned for each in read if each.planned is not None]
+    ledger = Ledger(project_quotas.accounts(session, limits.rooms(session)))
+    unplanned, found = {each.place.job_id: each.place for each in read}, []
+    for job in islice(in_serving_order(waiting, ledger), first):
+        ledger.count(job, job.request.amount)
+        found.append(unplanned.pop(job.job_id))
+    return [*found, *unplanned.values()]
+
+
+def _in_queue_order(session: Session, caller: Caller) -> list[_Read]:
     rows = session.execute(visible(caller).with_only_columns(*_COLUMNS).order_by(*LINE)).all()
     seen = gpus(session)
     began = began_on_gpus(session, seen, [row.id for row in rows if row.attempt])
-    waiting = [job for row in rows if (job := _as_planned(row, on_gpus=seen.for_auto or row.id in began)) is not None]
-    ledger = Ledger(project_quotas.accounts(session, limits.rooms(session)))
-    unplanned, found = {row.id: row for row in rows}, []
-    for job in in_serving_order(waiting, ledger):
-        ledger.count(job, job.request.amount)
-        found.append(_place(unplanned.pop(job.job_id)))
-    return found + [_place(row) for row in unplanned.values()]
+    asked = {row.id: (row, seen.for_auto or row.id in began) for row in rows}
+    # Looked up once: another thread may make room among them meanwhile.
+    found = {job_id: each for job_id in asked if (each := _read_before.get(job_id)) is not None}
+    changed = [job_id for job_id, row in asked.items() if job_id not in found or not found[job_id].is_of(*row)]
+    documents = _documents(session, caller, changed)
+    read = {job_id: _as_read(asked[job_id][0], spec, on_gpus=asked[job_id][1]) for job_id, spec in documents.items()}
+    if len(_read_before) + len(read) > MOST_REMEMBERED:
+        _read_before.clear()
+    _read_before.update(read)
+    known = {**found, **read}
+    # What could not be read has left the line since.
+    left = set(changed) - set(read)
+    return [known[job_id] for job_id in asked if job_id not in left]
+
+
+def _documents(session: Session, caller: Caller, job_ids: Sequence[str]) -> dict[str, str]:
+    if not job_ids:
+        return {}
+    query = visible(caller).with_only_columns(*_DOCUMENT)
+    query = query if len(job_ids) > MOST_NAMED else query.where(Job.id.in_(job_ids))
+    wanted = set(job_ids)
+    return {row.id: row.spec for row in session.execute(query) if row.id in wanted}
 
 
 def positions_in(line: Sequence[Place]) -> dict[str, int]:
@@ -124,16 +170,12 @@ def by_age(request: PageRequest) -> PageRequest:
     return replace(request, after=None) if request.after is not None and len(request.after) == 3 else request
 
 
-def _place(row: Row[Any]) -> Place:
-    return Place(job_id=row.id, queue=row.queue, can_start=row.status == JobState.QUEUED)
-
-
-def _as_planned(row: Row[Any], *, on_gpus: bool) -> QueuedJob | None:
-    """The job as the planner sees it; None for a malformed document, which the planner skips."""
-    needs = _needs_of(row.spec, on_gpus=on_gpus)
+def _as_read(row: Row[Any], spec: str, *, on_gpus: bool) -> _Read:
+    place = Place(job_id=row.id, queue=row.queue, can_start=row.status == JobState.QUEUED)
+    needs = _needs_of(spec, on_gpus=on_gpus)
     if needs is None:
-        return None
-    return QueuedJob(
+        return _Read(tuple(row), on_gpus, place, None)
+    planned = QueuedJob(
         job_id=row.id,
         priority=row.priority,
         since=row.since.timestamp(),
@@ -142,6 +184,7 @@ def _as_planned(row: Row[Any], *, on_gpus: bool) -> QueuedJob | None:
         project=row.project,
         is_preemptible=needs.is_preemptible,
     )
+    return _Read(tuple(row), on_gpus, place, planned)
 
 
 def _needs_of(spec: str, *, on_gpus: bool) -> _Needs | None:

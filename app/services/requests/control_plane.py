@@ -35,7 +35,9 @@ class Capacity(Protocol):
 
     def unused_gpus(self, session: Session, document: JobDocument, request: Request) -> list[str]: ...
 
-    def request_that_waits(self, session: Session, document: JobDocument) -> tuple[Request, CannotFit | None]: ...
+    def request_that_waits(
+        self, session: Session, document: JobDocument, project: str
+    ) -> tuple[Request, CannotFit | None]: ...
 
 
 class StartEstimates(Protocol):

@@ -14,13 +14,14 @@ from app.domain.lifecycle.states import JobState
 from app.domain.scheduling.data_locality import NOT_CACHED, source_keys
 from app.domain.scheduling.planning_pass import GROWTH
 from app.domain.scheduling.queue_order import QueuedJob
-from app.domain.scheduling.resources import Request, request_of
+from app.domain.scheduling.resources import Request, demanding, request_of
 from app.domain.spec.model import JobDocument
 from app.models import Job
 from app.models.base import database_now
 from app.models.queue_order import LINE, WAITING_SINCE
+from app.services.nodes import project_demands
 from app.services.nodes.data_locality import Caches
-from app.services.nodes.device_kinds import Gpus, began_on_gpus, gpus
+from app.services.nodes.device_kinds import began_on_gpus, gpus
 
 _COLUMNS = (
     Job.id,
@@ -73,14 +74,14 @@ def any_pending_in(session: Session, queues: Sequence[str]) -> bool:
 def with_reservation(session: Session) -> list[PendingJob]:
     """Jobs with a reservation: nodes are being cleared or are reserved for them."""
     waiting = _waiting(session, *_COLUMNS).where(Job.awaits_node != "")
-    return [_of(pending, None) for pending in _read(session, session.execute(waiting).all(), {}, gpus(session))]
+    return [_of(pending, None) for pending in _read(session, session.execute(waiting).all(), _Shapes(session))]
 
 
 def queued_since(session: Session, moment: datetime, *, caches: Caches | None = None) -> list[QueuedJob]:
     """Jobs without a reservation that were queued after ``moment``; ``caches`` as in ``windows``."""
     waiting = _waiting(session, *_COLUMNS).where(Job.queued_at > moment, Job.awaits_node == "")
     rows = session.execute(waiting).all()
-    return [_of(pending, caches).job for pending in _read(session, rows, {}, gpus(session))]
+    return [_of(pending, caches).job for pending in _read(session, rows, _Shapes(session))]
 
 
 def windows(
@@ -91,15 +92,14 @@ def windows(
     ``queues`` None is every queue. A project whose first jobs don't fit does not block the jobs of other projects.
     ``caches`` None ignores data locality.
     """
-    seen = gpus(session)
-    shapes: dict[Request, Request] = {}
+    shapes = _Shapes(session)
     waiting = _waiting(session, Job.project, queues=queues).where(Job.awaits_node == "").distinct()
     after: dict[str, Any] = dict.fromkeys(session.scalars(waiting.order_by(Job.project)))
     while after:
         found: list[PendingJob] = []
         for project, last in list(after.items()):
             rows = _window(session, project, last, size, queues)
-            pending = _read(session, rows, shapes, seen)
+            pending = _read(session, rows, shapes)
             if caches is not None:
                 caches.look_up(key for each in pending for key in each.sources)
             found += [_of(each, caches) for each in pending]
@@ -130,19 +130,31 @@ class _Row:
     sources: Sequence[str]  # keys, as Caches takes them
 
 
-def _read(session: Session, rows: Sequence[Row[Any]], shapes: dict[Request, Request], seen: Gpus) -> list[_Row]:
-    """``shapes`` interns requests, so that the planner evaluates equal ones once."""
-    found, began = [], began_on_gpus(session, seen, [row.id for row in rows if row.attempt])
+class _Shapes:
+    """What requests depend on besides documents. Equal requests are one object, which the planner evaluates once."""
+
+    def __init__(self, session: Session) -> None:
+        self.gpus = gpus(session)
+        self._demands = project_demands.of_projects(session)
+        self._known: dict[Request, Request] = {}
+
+    def request(self, document: JobDocument, project: str, *, has_gpus: bool) -> Request:
+        found = demanding(request_of(document, has_gpus=has_gpus), self._demands.get(project, project_demands.NOTHING))
+        return self._known.setdefault(found, found)
+
+
+def _read(session: Session, rows: Sequence[Row[Any]], shapes: _Shapes) -> list[_Row]:
+    found, began = [], began_on_gpus(session, shapes.gpus, [row.id for row in rows if row.attempt])
     for row in rows:
         try:
             document = JobDocument.from_json(row.spec)
-            has_gpus = seen.for_auto or row.id in began
-            request, sources = request_of(document, has_gpus=has_gpus), source_keys(document)
+            has_gpus = shapes.gpus.for_auto or row.id in began
+            request, sources = shapes.request(document, row.project, has_gpus=has_gpus), source_keys(document)
         except (AttributeError, TypeError, ValueError):
             # Submission refuses such documents; should one exist all the same, it must not block other jobs.
             _log.exception("job %s has a document that cannot be planned", row.id)
             continue
-        found.append(_Row(row=row, document=document, request=shapes.setdefault(request, request), sources=sources))
+        found.append(_Row(row=row, document=document, request=request, sources=sources))
     return found
 
 

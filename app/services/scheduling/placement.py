@@ -23,7 +23,7 @@ from app.models.insertion import insert_now
 from app.services.attempts import placed_instances, recovery
 from app.services.lifecycle import transitions
 from app.services.lifecycle.transitions import Step
-from app.services.nodes import registry, stuck_devices
+from app.services.nodes import project_demands, registry, stuck_devices
 from app.services.queues import limits, project_quotas
 from app.services.queues.limits import Wait
 
@@ -216,6 +216,9 @@ class _Locked:
 
     def _is_within(self, job: Job, placement: Placement) -> bool:
         project = self._projects[job.project]
+        demanded = project_demands.demanded(project.quota)
+        if any(not demanded.issubset(self._nodes[part.node].capabilities) for part in placement.parts):
+            return False  # demanded since the plan was made, which the next one knows
         if project.quota:
             self._write()
         return project_quotas.is_open(self._session, project, job, placement.amounts)

@@ -11,14 +11,14 @@ from sqlalchemy.orm import Session
 from app.domain.lifecycle.retry_policy import rests
 from app.domain.lifecycle.states import HELD
 from app.domain.scheduling.queue_order import position_key
-from app.domain.scheduling.resources import Request, request_of
+from app.domain.scheduling.resources import Request, demanding, request_of
 from app.domain.scheduling.roles.held import held_on
 from app.domain.scheduling.start_estimates import LOOK_AHEAD, DeviceRelease, starts
 from app.domain.spec.model import JobDocument
 from app.models import Attempt, Job, Reservation
 from app.models.base import utc_now
 from app.models.queue_order import LINE, ahead_of_new
-from app.services.nodes import device_kinds, registry
+from app.services.nodes import device_kinds, project_demands, registry
 from app.services.queues import limits, project_quotas, queues
 
 # Time for admission and the planner's next pass, which every job has to wait for.
@@ -122,7 +122,14 @@ def _requests(session: Session, line: Sequence[Job]) -> list[Request]:
         return []
     seen = device_kinds.gpus(session)
     began = device_kinds.began_on_gpus(session, seen, [job.id for job in line if job.attempt])
-    return [request_of(job.document, has_gpus=seen.for_auto or job.id in began) for job in line]
+    demands = project_demands.of_projects(session)
+    return [
+        demanding(
+            request_of(job.document, has_gpus=seen.for_auto or job.id in began),
+            demands.get(job.project, project_demands.NOTHING),
+        )
+        for job in line
+    ]
 
 
 def _endings(session: Session) -> list[DeviceRelease]:

@@ -151,14 +151,16 @@ def change(
     """Set parts of the budget, the priority of further trials, or labels; labels are replaced as a whole.
 
     A larger budget lets a completed sweep continue with what it knows. Raises InvalidRequest when nothing is named,
-    IllegalTransition for a sweep that was cancelled or has failed, and Conflict when another change came between.
+    IllegalTransition for more than labels of a sweep that was cancelled or has failed, and Conflict when another change
+    came between.
     """
     if not changes:
         raise InvalidRequest(f"the body names nothing to change; name at least one of {', '.join(CHANGEABLE)}")
     checked = _checked(plane, caller, sweep_id, changes["budget"]) if "budget" in changes else None
     with plane.db.write() as session:
         sweep = lookup.find_for_change(session, caller, sweep_id)
-        _require(sweep, "changed", *_CHANGED_IN)
+        if set(changes) != {"labels"}:
+            _require(sweep, "changed in more than its labels", *_CHANGED_IN)
         before = dict(sweep.spec)
         if checked is not None and checked != before:
             raise Conflict(f"sweep {sweep.id} was changed meanwhile; repeat the request")

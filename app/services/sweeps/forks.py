@@ -1,6 +1,7 @@
 """A fork of a sweep: a new one with another space, budget or method, which knows what the first one has found."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -16,10 +17,18 @@ from app.security.secrets import SecretKeyMissing
 from app.services.requests.control_plane import ControlPlane
 from app.services.requests.idempotency import OnWritten, not_stored
 from app.services.sweeps import creation, lookup
-from app.services.sweeps.creation import Complete, SweepOrigin
+from app.services.sweeps.creation import CheckedSweep, Complete, SweepOrigin
 
 RESULTS = "results"
 CHANGEABLE = ("parameters", "require", "method", "early_stopping")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Wanted:
+    spec: SweepSpec
+    project: str
+    forwarded: Mapping[str, str]
+    secret_variables: Collection[str]
 
 
 def fork(
@@ -36,36 +45,73 @@ def fork(
     Raises BadSpec where a trial of the first sweep lies outside of the new space, Conflict where secrets of another
     caller would go to a place that this one chooses.
     """
+    wanted = _wanted(plane, caller, sweep_id, changes)
+    return creation.create(
+        plane,
+        caller,
+        wanted.spec,
+        complete=complete,
+        project=wanted.project,
+        forwarded=wanted.forwarded,
+        origin=SweepOrigin(foreign={}, secret_variables=wanted.secret_variables),
+        on_written=on_written,
+    )
+
+
+def check(
+    plane: ControlPlane, caller: Caller, sweep_id: str, changes: Mapping[str, Any], *, complete: Complete
+) -> CheckedSweep:
+    """The fork as it would be created; raises as `fork` does."""
+    wanted = _wanted(plane, caller, sweep_id, changes)
+    return creation.check(
+        plane,
+        caller,
+        wanted.spec,
+        complete=complete,
+        project=wanted.project,
+        forwarded=wanted.forwarded,
+        secret_variables=wanted.secret_variables,
+    )
+
+
+def beginning(first: Sweep) -> dict[str, Any]:
+    """What a fork may change, as it is without changes."""
+    return {
+        "name": f"{first.name[:120]}-fork",
+        "labels": first.labels,
+        **{name: first.spec[name] for name in CHANGEABLE},
+        "method": _other_draws(first.spec["method"]),
+        "budget": first.spec["budget"],
+    }
+
+
+def _wanted(plane: ControlPlane, caller: Caller, sweep_id: str, changes: Mapping[str, Any]) -> _Wanted:
     with plane.db.read() as session:
         first = lookup.find(session, caller, sweep_id)
         owns_secrets = _owns_secrets(session, caller, first)
     secrets = _secrets(plane, first)
     if secrets and not owns_secrets:
         _refuse_other_places(first, changes.get("parameters", {}))
-    document = _document(first, secrets, changes)
-    forwarded = {path.removeprefix(PREFIX): token for path, token in secrets.items() if path.startswith(PREFIX)}
-    return creation.create(
-        plane,
-        caller,
-        SweepSpec.from_json(document),
-        complete=complete,
+    return _Wanted(
+        spec=SweepSpec.from_json(_document(first, secrets, changes)),
         project=first.project,
-        forwarded=forwarded,
-        origin=SweepOrigin(foreign={}, secret_variables=secret_variables(secrets)),
-        on_written=on_written,
+        forwarded={path.removeprefix(PREFIX): token for path, token in secrets.items() if path.startswith(PREFIX)},
+        secret_variables=secret_variables(secrets),
     )
 
 
 def _document(first: Sweep, secrets: Mapping[str, str], changes: Mapping[str, Any]) -> dict[str, Any]:
     own = {path: value for path, value in secrets.items() if not path.startswith(PREFIX)}
+    begun = beginning(first)
     return {
         **first.spec,
-        "name": changes.get("name") or f"{first.name[:120]}-fork",
-        "labels": changes.get("labels", first.labels),
-        "job": with_values_at(first.spec["job"], own),
-        "method": _other_draws(first.spec["method"]),
+        **begun,
         **{name: changes[name] for name in CHANGEABLE if name in changes},
-        "budget": {**first.spec["budget"], **changes.get("budget", {})},
+        "method": {"seed": begun["method"]["seed"], **changes.get("method", begun["method"])},
+        "name": changes.get("name") or begun["name"],
+        "labels": changes.get("labels", begun["labels"]),
+        "job": with_values_at(first.spec["job"], own),
+        "budget": {**begun["budget"], **changes.get("budget", {})},
         "warm_start": {"sweeps": [first.id], "kind": RESULTS},
         "enqueue": [],
     }

@@ -5,7 +5,7 @@ from typing import Any
 from flask import Blueprint, Response, url_for
 
 from app.domain.interactive import what_runs
-from app.domain.lifecycle.states import RUNNING, TERMINAL
+from app.domain.lifecycle.states import RUNNING
 from app.http.context import backend, caller, plane
 from app.http.operation import operation
 from app.security.permissions import Permission
@@ -38,7 +38,6 @@ def access(job_id: str) -> Response:
         found,
         "access",
         ranks=labelled_ranks(found.document),
-        has_ended=found.job.state in TERMINAL,
         ports=listed,
         sessions=opened,
         what_runs=what_runs,

@@ -7,6 +7,7 @@ from flask import Blueprint, Response, url_for
 from marshmallow import fields, validate
 
 from app.domain.errors import InvalidRequest
+from app.domain.lifecycle.states import TERMINAL, JobState
 from app.http.context import caller, plane
 from app.http.operation import operation
 from app.http.request_body import validated
@@ -69,9 +70,13 @@ def pause(job_id: str, body: dict[str, Any]) -> Response:
 
 
 @blueprint.post("/jobs/<job_id>/resume")
-@operation("Resume a paused job", permission=Permission.MANAGE, media="html", **form(ResumeFormSchema))
+@operation("Resume a job, or take its pause back", permission=Permission.MANAGE, media="html", **form(ResumeFormSchema))
 def resume(job_id: str, body: dict[str, Any]) -> Response:
-    commands.resume(plane(), caller(), job_id, **body)
+    job = commands.resume(plane(), caller(), job_id, **body)
+    if job.state is not JobState.QUEUED:
+        return _shown(
+            job_id, "The pause is taken back. A job that has saved already returns to its queue, and continues."
+        )
     return _shown(job_id, "The job waits for devices and then continues.")
 
 
@@ -124,13 +129,15 @@ def retry(job_id: str, body: dict[str, Any]) -> Response:
 @blueprint.get("/jobs/<job_id>/change")
 @operation("Show the form to change a job", permission=Permission.MANAGE, media="html")
 def change_form(job_id: str) -> Response:
-    return page("job/change.html", job=find_job(job_id))
+    job = find_job(job_id)
+    return page("job/change.html", job=job, has_ended=job.job.state in TERMINAL)
 
 
 @blueprint.post("/jobs/<job_id>/change")
-@operation("Change an unfinished job", permission=Permission.MANAGE, media="html", **form(ChangeFormSchema))
+@operation("Change a job", permission=Permission.MANAGE, media="html", **form(ChangeFormSchema))
 def change(job_id: str, body: dict[str, Any]) -> Response:
-    changes = validated(_CHANGES, {**body, "labels": _labels(body["labels"])})
+    given = body if find_job(job_id).job.state not in TERMINAL else {}
+    changes = validated(_CHANGES, {**given, "labels": _labels(body["labels"])})
     updates.change(plane(), caller(), job_id, changes)
     return _shown(job_id, "The job is changed.")
 

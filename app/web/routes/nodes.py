@@ -25,7 +25,7 @@ from app.web.lists import WebListSchema, listed
 from app.web.pages import done, is_partial, page, part
 
 blueprint = Blueprint("web_nodes", __name__)
-AGGREGATED_ABOVE = 200
+AGGREGATED_ABOVE, _MOST_SQUARES = 200, 1000
 _OFFERED_JOBS, _MINUTES = 20, 60
 
 
@@ -53,6 +53,9 @@ def nodes(query: dict[str, Any]) -> Response:
     with plane().db.read() as session:
         found = device_grid.page(session, caller(), page_request(query))
         states, types = device_grid.by_state(session), device_grid.by_type(session)
+        is_aggregated = sum(states.values()) > AGGREGATED_ABOVE
+        with_use = query["show"] != device_squares.ALLOCATION
+        sums = device_grid.by_node(session, most=_MOST_SQUARES, with_use=with_use) if is_aggregated else []
     shown_nodes = listed(found, query)
     marks = device_squares.marks_of(shown_nodes.items)
     values: dict[str, Any] = {
@@ -62,7 +65,8 @@ def nodes(query: dict[str, Any]) -> Response:
         "marks": marks,
         "squares": device_squares,
         "show": query["show"],
-        "is_aggregated": sum(states.values()) > AGGREGATED_ABOVE,
+        "is_aggregated": is_aggregated,
+        "sums": sums,
     }
     return part("nodes/fleet.html", **values) if is_partial() else page("nodes/nodes.html", **values)
 

@@ -92,6 +92,18 @@ def finish(query: dict[str, Any]) -> Response:
     return response
 
 
+@blueprint.get("/signed-out")
+@operation("Offer to sign out at the identity provider", permission=None, media="html")
+def signed_out() -> Response:
+    """A link and no redirect: who signs out here may want to stay signed in elsewhere."""
+    if cookies.session():  # not after signing out, which drops it
+        return redirected(url_for("web_overview.overview"))
+    address = _provider().sign_out_url(url_for("web_sign_in.sign_in", _external=True))
+    if not address:
+        return redirected(url_for("web_sign_in.sign_in"))
+    return page("sign_in/signed_out.html", address=address)
+
+
 def _begun(query: dict[str, Any]) -> dict[str, Any]:
     """The sign-in that this browser began. Raises CredentialsInvalid for the answer to another, or to none."""
     try:

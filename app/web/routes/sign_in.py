@@ -12,7 +12,7 @@ from app.http.context import backend, caller, plane
 from app.http.operation import operation
 from app.schemas.documents import RequestSchema
 from app.security.permissions import Permission
-from app.services.access import api_keys, web_sessions
+from app.services.access import api_keys, person_keys, web_sessions
 from app.web import cookies
 from app.web.forms import form, is_within
 from app.web.pages import done, page, redirected
@@ -60,8 +60,10 @@ def sign_in_with_key(body: dict[str, Any]) -> Response:
 @blueprint.post("/logout")
 @operation("Sign out", permission=Permission.VIEW, media="html", **form())
 def sign_out(body: dict[str, Any]) -> Response:  # noqa: ARG001 – it has no fields
+    with plane().db.read() as session:
+        is_person = bool(backend().settings.oidc.issuer) and person_keys.is_of_sign_ins(session, caller().key_id)
     web_sessions.end(plane().db, caller(), g.signed_in.session_id)
-    response = done("Signed out.", url_for("web_sign_in.sign_in"))
+    response = done("Signed out.", url_for("web_oidc.signed_out" if is_person else "web_sign_in.sign_in"))
     cookies.drop_session(response)
     return response
 

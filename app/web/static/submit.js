@@ -6,6 +6,8 @@ const CHECK_MS = 500;
 const form = document.getElementById("job-form");
 const text = document.getElementById("document");
 const ofJob = (path) => `${form.dataset.job ?? ""}training_config.${path}`;
+const KEYED = ["map", "options", "cases"];  // kinds of fields with lines of key=value
+const keyed = () => form.querySelectorAll(KEYED.map((kind) => `[data-kind=${kind}]`).join(", "));
 const METHOD = [ofJob("training_type"), ofJob("framework.type")];
 const NEEDLESS = [ofJob("training_type"), ofJob("base_model")]; // for a script of one's own
 const project = document.querySelector("#document-form [name=project]");
@@ -61,16 +63,32 @@ function sources(control) {
   return part === "train" ? [...mine, ...others] : [...others, ...mine];
 }
 
-const listed = (control) => control.value.split(",").map((each) => each.trim()).filter(Boolean);
+const listed = (value) => value.split(",").map((each) => each.trim()).filter(Boolean);
+const typed = (value) => listed(value).map((each) => (/^(true|false)$/.test(each) ? each === "true" : numbered(each)));
 const numbered = (value) => (value.trim() !== "" && Number.isFinite(Number(value)) ? Number(value) : value);
+
+// A value as JSON, or else a text without quotes.
+function option(value) {
+  try {
+    return JSON.parse(value);
+  } catch {
+    return value;
+  }
+}
+const isPlain = (value) => typeof value === "string" && value === value.trim() && !value.includes("\n") && option(value) === value;
+const shownOption = (value) => (isPlain(value) ? value : JSON.stringify(value));
 const entries = (control) => lines(control.value).map((line) => {
   const [key, ...value] = line.split("=");
   return [key.trim(), value.length ? value.join("=").trim() : null, line];
 });
 
+const mapped = (control, read) => Object.fromEntries(
+  entries(control).filter(([key, value]) => key && value !== null).map(([key, value]) => [key, read(value)]),
+);
+
 // Why lines of key=value cannot be part of the document as they are; empty when they can.
 function unread(control) {
-  if (control.dataset.kind !== "map") return "";
+  if (!KEYED.includes(control.dataset.kind)) return "";
   const seen = new Set();
   for (const [key, value, line] of entries(control)) {
     if (!key || value === null) return `write key=value instead of “${line}”`;
@@ -86,10 +104,13 @@ const READ = {
   flag: (control) => control.value === "true",
   whole: (control) => numbered(control.value),
   number: (control) => numbered(control.value),
-  texts: listed,
-  values: (control) => listed(control).map((each) => (/^(true|false)$/.test(each) ? each === "true" : numbered(each))),
+  texts: (control) => listed(control.value),
+  lines: (control) => lines(control.value),
+  values: (control) => typed(control.value),
   source: (control) => (isObject(at(control.dataset.path)) ? { ...at(control.dataset.path), path: control.value } : control.value),
-  map: (control) => Object.fromEntries(entries(control).filter(([key, value]) => key && value !== null)),
+  map: (control) => mapped(control, (value) => value),
+  options: (control) => mapped(control, option),
+  cases: (control) => mapped(control, typed),
   sources,
 };
 
@@ -99,8 +120,11 @@ function shown(control) {
     return Array.isArray(value) ? value.filter((each) => ofSplit(each, control.dataset.split)).map((each) => each?.path ?? "").join("\n") : "";
   }
   if (value === undefined || value === null) return "";
-  if (Array.isArray(value)) return value.join(", ");
-  if (control.dataset.kind === "source" && isObject(value)) return String(value.path ?? "");
+  const { kind } = control.dataset;
+  if (Array.isArray(value)) return value.join(kind === "lines" ? "\n" : ", ");
+  if (kind === "source" && isObject(value)) return String(value.path ?? "");
+  if (kind === "options" && isObject(value)) return Object.entries(value).map(([key, each]) => `${key}=${shownOption(each)}`).join("\n");
+  if (kind === "cases" && isObject(value)) return Object.entries(value).map(([key, each]) => `${key}=${[each].flat().join(", ")}`).join("\n");
   if (isObject(value)) return Object.entries(value).map(([key, each]) => `${key}=${each}`).join("\n");
   return String(value);
 }
@@ -111,6 +135,14 @@ function show(control) {
   control.disabled = Array.isArray(follow(names.slice(0, -1))) && !/^\d+$/.test(names.at(-1)); // such as of several objectives
   if (control.tagName === "SELECT" && ![...control.options].some((option) => option.value === value)) control.add(new Option(value, value));
   if (control.value !== value) control.value = value;
+  if (isLossy(control)) control.disabled = true;
+}
+
+// Whether the field cannot say what the document has, such as a value with a comma: it is left to the document then.
+function isLossy(control) {
+  const { kind, path } = control.dataset, value = at(path);
+  if (!["values", "lines", "options", "cases"].includes(kind) || value === undefined || value === null) return false;
+  return JSON.stringify(READ[kind](control)) !== JSON.stringify(value);
 }
 
 function fill(part = form) {
@@ -141,7 +173,7 @@ function chooseFramework() {
 
 // Parts of the form that depend on the method, or have a row for each of several things, are made by the server.
 function parts() {
-  const [type, framework] = METHOD.map((path) => String(at(path) ?? ""));
+  const [type, framework] = form.dataset.method?.split(" ") ?? METHOD.map((path) => String(at(path) ?? ""));
   const training = type || (framework === "CUSTOM" ? "CUSTOM" : "");
   for (const part of form.querySelectorAll("[data-part]")) {
     const rows = Object.keys(at(part.dataset.rows ?? "") ?? {});
@@ -150,11 +182,16 @@ function parts() {
     part.dataset.made = made;
     const asked = [["training_type", training], ["framework", framework], ...rows.map((row) => ["row", row])];
     const query = new URLSearchParams(asked.filter(([, value]) => value));
-    htmx.ajax("GET", `${part.dataset.part}?${query}`, { target: `#${part.id}`, swap: "outerHTML" }).then(() => {
-      fill(document.getElementById(part.id));
+    // As its own source: of several requests of one element htmx drops all but the first and the last.
+    const where = { source: part, target: `#${part.id}`, swap: "outerHTML" };
+    htmx.ajax("GET", `${part.dataset.part}?${query}`, where).then(() => {
+      const shownPart = document.getElementById(part.id);
+      shownPart.dataset.made = made;
+      fill(shownPart);
       mark();
       if (goal) document.querySelector(goal)?.focus();
       goal = "";
+      parts();
     });
   }
 }
@@ -164,10 +201,10 @@ function changeRows(part, { add, remove }) {
   const path = part.dataset.rows, rows = at(path) ?? {};
   goal = `#${part.id} .row:nth-last-of-type(1) [data-path]`;
   if (remove) {
-    put([path, remove], undefined);
+    put([...split(path), remove], undefined);
     goal = `#${part.id} [data-add]`;
   } else if (add) {
-    known[path] = [...(Array.isArray(rows) ? rows : []), JSON.parse(add)];
+    put(path, [...(Array.isArray(rows) ? rows : []), JSON.parse(add)]);
   } else {
     const input = part.querySelector("[list=new-row-list]"), name = input.value.trim();
     if (!name || Object.hasOwn(rows, name)) return input.focus();
@@ -254,7 +291,7 @@ function mark() {
     control.removeAttribute("aria-invalid");
     control.setAttribute("aria-describedby", `${control.id}-hint`);
   }
-  for (const control of form.querySelectorAll("[data-kind=map]")) {
+  for (const control of keyed()) {
     const message = unread(control);
     if (message && control !== document.activeElement) explain(control, message);
   }
@@ -309,12 +346,12 @@ form.addEventListener("change", ({ target }) => {
     check();
   }
   if (METHOD.includes(target.dataset.path)) parts();
-  if (target.dataset.kind === "map") mark();
+  if (KEYED.includes(target.dataset.kind)) mark();
 });
 // Lines that cannot be part of the document are not left out silently.
 document.addEventListener("htmx:beforeRequest", (event) => {
   if (event.detail.elt.id !== "document-form") return;
-  const wrong = [...form.querySelectorAll("[data-kind=map]")].find(unread);
+  const wrong = [...keyed()].find(unread);
   if (!wrong) return;
   event.preventDefault();
   mark();

@@ -79,6 +79,7 @@ def test_what_the_schema_does_not_know_is_422(sqlite_api: Api, changes: dict[str
         ({"task": {"type": "embed"}}, "task.type", "kind features"),
         ({"on_error": {"action": "fail", "max_share": 0.1}}, "on_error.max_share", "leave it out"),
         ({"output": {"path": "/etc/out"}}, "output.path", "storage roots"),
+        ({"output": {"log_path": "/etc/logs"}}, "output.log_path", "storage roots"),
         ({"output": {"credentials": {"token": "x"}}}, "output.credentials", "output.path"),
         ({"environment": {"LD_PRELOAD": "x"}}, "environment.LD_PRELOAD", "reserved"),
         ({"resource_config": {"node_count": 2}}, "resource_config.node_count", "one node"),

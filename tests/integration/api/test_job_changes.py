@@ -110,14 +110,32 @@ def test_change_to_the_same_values_changes_nothing(api: Api):
 
 
 @pytest.mark.parametrize("state", sorted(TERMINAL))
+def test_labels_of_a_job_that_has_ended_change(api: Api, state: JobState):
+    with api.db.write() as session:
+        job_id = make_job(session, state=state, labels={"team": "a"}).id
+
+    job = api.data(api.call("PATCH", f"/v1/jobs/{job_id}", json={"labels": {"baseline": "yes"}}))
+
+    assert (job["status"], job["labels"]) == (state, {"baseline": "yes"})
+    changed = {"labels": {"from": {"team": "a"}, "to": {"baseline": "yes"}}}
+    assert [each["data"] for each in events(api, job_id) if each["type"] == "job.changed"] == [changed]
+    entries = api.get("/v1/audit?action=job.patch")["entries"]
+    assert [(each["target"], each["data"]) for each in entries] == [(job_id, changed)]
+    assert [each["job_id"] for each in api.get(f"/v1/jobs?labels.baseline=yes&status={state}")["jobs"]] == [job_id]
+    assert api.get("/v1/jobs?labels.team=a")["jobs"] == []
+
+
+@pytest.mark.parametrize("state", sorted(TERMINAL))
 def test_job_that_has_ended_is_not_changed(sqlite_api: Api, state: JobState):
     with sqlite_api.db.write() as session:
         job_id = make_job(session, state=state).id
 
-    problem = sqlite_api.problem(sqlite_api.call("PATCH", f"/v1/jobs/{job_id}", json={"priority": 1}), 409)
+    both = {"priority": 1, "labels": {"a": "b"}}
+    problem = sqlite_api.problem(sqlite_api.call("PATCH", f"/v1/jobs/{job_id}", json=both), 409)
 
     assert problem["code"] == "INVALID_STATE"
-    assert state in problem["message"]
+    assert problem["message"] == f"job {job_id} is {state}: priority cannot be changed any more, only labels can"
+    assert sqlite_api.get(f"/v1/jobs/{job_id}")["labels"] == {}
 
 
 @pytest.mark.parametrize(

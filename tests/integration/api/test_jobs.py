@@ -4,6 +4,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 from sqlalchemy import update
 
 from app.database.engine import Database
@@ -357,6 +358,7 @@ def test_page_token_belongs_to_its_list_and_cannot_be_forged(api: Api):
         assert api.problem(api.call("GET", path, key=key), 400)["details"][0]["field"] == "page_token"
 
 
+@pytest.mark.long
 def test_same_idempotency_key_gives_the_first_answer_again(api: Api):
     headers = {"Idempotency-Key": "order-1"}
 

@@ -1,10 +1,12 @@
 """Model cards and lineage over HTTP, and by the client."""
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from huggingface_hub import ModelCard as HubCard
+from sqlalchemy import func, select
 
 from app.domain.ids import new_id
 from app.domain.lifecycle.outcomes import Outcome
@@ -164,6 +166,7 @@ def test_lineage_goes_both_ways(api: Api) -> None:
     assert api.call("GET", f"/v1/jobs/{job_id}/lineage?depth=9").status_code == 422
 
 
+@pytest.mark.long
 def test_lineage_shows_a_service_and_is_bounded(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     job_id = finished(api)
     service = {"name": "assistant", "model": {"job_id": job_id}, "resource_config": {"device_type": "cpu"}}
@@ -179,6 +182,32 @@ def test_lineage_shows_a_service_and_is_bounded(api: Api, monkeypatch: pytest.Mo
     assert (len(found["nodes"]), found["truncated"]) == (4, True)
     ids = set(nodes_of(found))
     assert all({each["source"], each["target"]} <= ids for each in found["links"])
+
+
+def test_lineage_finds_what_an_old_result_was_used_for_and_says_when_it_searched_too_few(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = finished(api)
+    second = make_document(name="second")
+    second["training_config"]["base_model"] = {"job_id": job_id}
+    with api.db.write() as session:
+        begun = session.get_one(Job, job_id).created_at
+        second_id = make_job(session, document=second).id
+        for each in (make_job(session) for _ in range(3)):
+            each.created_at += timedelta(days=1)
+        for each in (make_job(session) for _ in range(3)):
+            each.created_at = begun - timedelta(days=1)
+        session.flush()
+        newer = session.scalar(select(func.count()).select_from(Job).where(Job.created_at >= begun)) or 0
+    link = (job_id, "continued_by", second_id)
+
+    monkeypatch.setattr(lineage, "MOST_SEARCHED", newer)
+    whole = api.get(f"/v1/jobs/{job_id}/lineage?depth=1")
+    monkeypatch.setattr(lineage, "MOST_SEARCHED", 3)
+    cut = api.get(f"/v1/jobs/{job_id}/lineage?depth=1")
+
+    assert (link in links_of(whole), whole["truncated"]) == (True, False)
+    assert (link in links_of(cut), cut["truncated"]) == (False, True)
 
 
 def test_lineage_shows_nothing_of_other_projects(api: Api) -> None:

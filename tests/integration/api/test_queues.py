@@ -257,6 +257,29 @@ def test_page_of_the_queue_loads_only_its_own_jobs(api: Api) -> None:
     assert [job.id for job in loaded] == [entry["job_id"]]
 
 
+def test_page_of_a_line_that_stays_as_it_is_reads_no_documents(api: Api) -> None:
+    names = two_projects(api)
+    asked: list[str] = []
+    note = lambda _connection, _cursor, statement, *_: asked.append(statement)  # noqa: E731
+    api.get("/v1/queue?page_size=1")
+    event.listen(api.db.engine, "before_cursor_execute", note)
+    try:
+        api.get("/v1/queue?page_size=1")
+        unchanged = [each for each in asked if "AS spec" in each]
+        last = next(job_id for job_id, name in names.items() if name == "r2")
+        api.data(api.call("PATCH", f"/v1/jobs/{last}", json={"priority": 10}))
+        asked.clear()
+        entries = api.get("/v1/queue")["entries"]
+    finally:
+        event.remove(api.db.engine, "before_cursor_execute", note)
+
+    assert unchanged == []
+    assert [each for each in asked if "AS spec" in each] != []
+    assert [names[each["job_id"]] for each in entries].index("r2") < [names[each["job_id"]] for each in entries].index(
+        "r1"
+    )
+
+
 def test_malformed_document_comes_last_in_the_queue_and_hides_no_other_job(api: Api) -> None:
     names = two_projects(api)
     with api.db.write() as session:

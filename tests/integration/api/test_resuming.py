@@ -4,12 +4,15 @@ from typing import Any
 
 import pytest
 
+from app.domain.lifecycle.outcomes import Outcome
 from app.domain.lifecycle.states import JobState
 from app.models import Checkpoint
 from app.models.base import utc_now
 from app.security.permissions import Role
+from app.services.attempts import work_orders
 from tests.builders.controlled import audited, events, held_job, job_of, paused_job, refused, verb, with_checkpoints
 from tests.builders.factories import make_document, make_job
+from tests.builders.walks import NO_WAIT
 from tests.systems.apps import Api
 
 
@@ -118,11 +121,60 @@ def test_only_a_paused_job_is_resumed(sqlite_api: Api, state: JobState):
     assert "PAUSED" in problem["message"]
 
 
-def test_job_that_still_saves_is_not_resumed_yet(sqlite_api: Api):
+def test_resuming_a_job_that_still_saves_takes_its_pause_back(api: Api):
+    job_id = held_job(api)
+    verb(api, job_id, "pause")
+    api.dispatcher.nudged.clear()
+
+    job = verb(api, job_id, "resume")
+
+    assert (job["status"], job["requested"]) == ("TRAINING", None)
+    assert [each["type"] for each in events(api, job_id)][-2:] == ["job.pause_requested", "job.pause_withdrawn"]
+    assert [target for target, _ in audited(api, "job.resume")] == [job_id]
+    assert len(api.dispatcher.nudged) == 1
+    assert "continues by itself" in refused(api, job_id, "resume")["message"]
+
+
+@pytest.mark.parametrize(
+    ("pause", "resume", "says"),
+    [
+        ({"force": True}, {}, "forced or does not save; wait until it is PAUSED"),
+        ({"save_checkpoint": False}, {}, "forced or does not save; wait until it is PAUSED"),
+        ({}, {"from_best": True}, "it is still saving; wait until it is PAUSED"),
+    ],
+)
+def test_pause_that_cannot_be_taken_back_says_why(sqlite_api: Api, pause: Any, resume: Any, says: str):
+    job_id = held_job(sqlite_api)
+    verb(sqlite_api, job_id, "pause", pause)
+
+    assert says in refused(sqlite_api, job_id, "resume", resume)["message"]
+    assert job_of(sqlite_api, job_id).requested == "pause"
+
+
+def test_pause_of_a_job_that_is_to_be_cancelled_is_not_taken_back(sqlite_api: Api):
     job_id = held_job(sqlite_api)
     verb(sqlite_api, job_id, "pause")
+    sqlite_api.post(f"/v1/jobs/{job_id}/cancel")
 
-    assert "wait until it is PAUSED" in refused(sqlite_api, job_id, "resume")["message"]
+    assert "TRAINING" in refused(sqlite_api, job_id, "resume")["message"]
+
+
+@pytest.mark.parametrize(("on_request", "state"), [(True, JobState.QUEUED), (False, JobState.PAUSED)])
+def test_attempt_that_stopped_for_a_pause_that_was_taken_back_is_continued(
+    api: Api,
+    on_request: bool,  # noqa: FBT001 – a column of the table
+    state: JobState,
+):
+    """One that halted by its document has paused, whatever was requested."""
+    job_id = held_job(api)
+    verb(api, job_id, "pause")
+    verb(api, job_id, "resume")
+
+    work = work_orders.load_work(api.db, job_id, 1)
+    work_orders.finish(api.db, work, Outcome(kind="paused", exit_code=0, on_request=on_request), NO_WAIT)
+
+    job = job_of(api, job_id)
+    assert (job.state, job.retries_used) == (state, 0)
 
 
 @pytest.mark.parametrize(

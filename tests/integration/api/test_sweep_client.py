@@ -61,6 +61,7 @@ def ended(api: Api, sweep_id: str) -> None:
         history.move(session, session.get_one(Sweep, sweep_id), SweepState.CANCELLED, actor="test")
 
 
+@pytest.mark.long
 def test_every_route_of_sweeps_has_a_call(client: Client, served: Served, asked: list[tuple[str, str]]) -> None:
     sweep_id = stored(served.api)
     sweeps = client.sweeps

@@ -189,6 +189,7 @@ def test_front_has_two_objectives_and_the_best_by_all(api: Api) -> None:
     assert shown(api, sweep_id, "history", "?objective=rank_memory_mb_max")["best"][-1]["number"] == 4
 
 
+@pytest.mark.long
 def test_importances_name_what_matters(api: Api) -> None:
     one, two = sweep_of(api, 40), sweep_of(api, 40, objective=TWO)
 

@@ -41,6 +41,7 @@ def test_a_key_is_rotated_with_and_without_grace(db: Database) -> None:
     assert run_local("keys", "rotate", old["key_id"], "--grace", "-1").exit_code == 2
 
 
+@pytest.mark.long
 @pytest.mark.both_databases
 @pytest.mark.usefixtures("db")
 def test_a_project_is_described_and_deleted() -> None:
@@ -53,6 +54,13 @@ def test_a_project_is_described_and_deleted() -> None:
     assert run_local("projects", "change", "team-a", "--sessions", "on").exit_code == 2
     assert "--sessions" in run_local("projects", "change", "team-a").stderr
     assert run_local("projects", "change", "team-a", "--description", "x" * 256).exit_code == 2
+    demanded = run_local_json("projects", "change", "team-a", "--require", "sandbox:full", "--require", "limits")
+    assert demanded["required_capabilities"] == ["limits", "sandbox:full"]
+    assert run_local("projects", "change", "team-a", "--require", "none", "--require", "limits").exit_code == 2
+    assert run_local("projects", "change", "team-a", "--require", "a sandbox").exit_code == 2
+    freed = run_local_json("projects", "change", "team-a", "--require", "none")
+    assert (freed["required_capabilities"], freed["sessions"]) == ([], "recorded")
+
     added = run_local_json("projects", "egress", "team-a", "--add", "pypi.org:443", "--add", "*.example.org:8443")
     removed = run_local_json("projects", "egress", "team-a", "--remove", "pypi.org:443")
     assert (added["egress"], removed["egress"]) == (["pypi.org:443", "*.example.org:8443"], ["*.example.org:8443"])
@@ -82,6 +90,7 @@ def test_a_project_with_jobs_is_not_deleted(db: Database) -> None:
     assert (refused.exit_code, "1 jobs" in refused.stderr) == (1, True)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("db")
 def test_what_was_done_at_the_machine_is_in_the_trail() -> None:
     key_id = run_local_json("keys", "create", "--project", "team-a")["key_id"]

@@ -13,6 +13,7 @@ def stored(db: Database, project: str, learning_rate: str) -> str:
         return str(make_job(session, document=document, project=project, latest_metrics={"loss": 2.0}).id)
 
 
+@pytest.mark.long
 @pytest.mark.both_databases
 def test_jobs_of_every_project_are_compared(db: Database) -> None:
     job_ids = stored(db, "default", "1e-3"), stored(db, "team-b", "2e-3")
@@ -30,6 +31,7 @@ def test_jobs_of_every_project_are_compared(db: Database) -> None:
     assert f"{field}  1e-3  2e-3" in shown
 
 
+@pytest.mark.long
 def test_bad_arguments_are_named(db: Database) -> None:
     job_id = stored(db, "default", "1e-3")
 

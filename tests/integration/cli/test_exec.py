@@ -60,6 +60,7 @@ def test_a_signal_that_ended_the_command_is_its_exit_code(job: ReachableJob) -> 
     assert job.run("exec", job.id, "--", "sh", "-c", "kill -9 $$").returncode == 137
 
 
+@pytest.mark.long
 def test_a_command_that_ends_at_once_loses_neither_output_nor_exit_code(job: ReachableJob) -> None:
     """Its session may have ended before the end of the input was sent."""
     for code in range(60):
@@ -122,6 +123,7 @@ def test_a_reader_that_has_enough_ends_the_command(job: ReachableJob) -> None:
     job.site.ended(session)
 
 
+@pytest.mark.long
 def test_output_that_nobody_reads_is_not_kept_in_memory(job: ReachableJob) -> None:
     """The command waits instead; all of it arrives once it is read."""
     size = 200_000_000

@@ -66,6 +66,7 @@ def test_labels_that_the_api_would_refuse_are_a_usage_error(db: Database, label:
     assert run_local_json("jobs", "show", job_id)["labels"] == {"a": "b"}
 
 
+@pytest.mark.long
 def test_running_job_is_asked_to_save(db: Database) -> None:
     with db.write() as session:
         job = make_job(session)
@@ -80,6 +81,7 @@ def test_running_job_is_asked_to_save(db: Database) -> None:
     assert "cannot save" in run_local("jobs", "checkpoint", stored(db)).stderr
 
 
+@pytest.mark.long
 def test_job_is_paused_and_resumed(db: Database) -> None:
     job_id = stored(db)
     with db.write() as session:
@@ -97,6 +99,7 @@ def test_job_is_paused_and_resumed(db: Database) -> None:
     assert run_local_json("jobs", "show", job_id)["events"][-1]["actor"] == "cli"
 
 
+@pytest.mark.long
 def test_pause_of_a_running_job_is_a_control_request(db: Database) -> None:
     with db.write() as session:
         job = make_job(session)
@@ -114,6 +117,7 @@ def test_pause_of_a_running_job_is_a_control_request(db: Database) -> None:
         assert (job.pause_saves, job.pause_force) == (False, True)
 
 
+@pytest.mark.long
 def test_pause_waits_for_what_comes_of_it(db: Database) -> None:
     idle = stored(db)
     with db.write() as session:
@@ -144,6 +148,7 @@ def test_command_with_a_name_of_its_own_is_that_of_the_group(verb: str) -> None:
     assert main.get_command(click.Context(main), verb) is jobs.commands[verb]
 
 
+@pytest.mark.long
 def test_ended_job_is_retried_with_other_resources(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRAINYARD_STORAGE_ROOTS", "/srv")
     parent = stored(db, state=JobState.FAILED)

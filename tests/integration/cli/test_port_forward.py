@@ -39,6 +39,7 @@ def forwarding(job: ReachableJob, *ports: str) -> Iterator[tuple["subprocess.Pop
         process.stderr.close()
 
 
+@pytest.mark.long
 def test_bytes_and_their_end_travel_both_ways(job: ReachableJob) -> None:
     data = hashlib.sha256(b"").digest() * 300_000
     with echoing() as port, forwarding(job, f":{port}") as (process, (here,)):
@@ -62,6 +63,7 @@ def test_several_ports_and_connections_at_once(job: ReachableJob) -> None:
         assert sorted(answers) == [b"%dend" % number for number in range(8)]
 
 
+@pytest.mark.long
 def test_a_port_without_a_listener_is_named_and_others_still_work(job: ReachableJob) -> None:
     closed = free_port()
     with echoing() as port, forwarding(job, f":{closed}", f":{port}") as (process, (refused, here)):
@@ -80,6 +82,7 @@ def test_it_ends_with_the_job(job: ReachableJob) -> None:
         assert b"CANCELLED" in process.stderr.read()
 
 
+@pytest.mark.long
 def test_ports_that_are_none_are_refused(job: ReachableJob) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         here = taken.getsockname()[1]

@@ -48,6 +48,7 @@ def test_a_node_name_that_cannot_work_is_a_mistake_of_usage() -> None:
     assert "letters, digits" in answer.stderr
 
 
+@pytest.mark.long
 def test_the_api_answers_while_the_broker_is_away(world: CeleryWorld) -> None:
     world.start_command(trainyard("api"))
 

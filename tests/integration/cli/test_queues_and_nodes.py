@@ -89,6 +89,7 @@ def test_what_cannot_be_changed_is_reported(arguments: list[str], code: int) -> 
     assert "Error: " in answer.stderr
 
 
+@pytest.mark.long
 def test_draining_may_send_jobs_back(db: Database) -> None:
     with db.write() as session:
         job = make_job(session, state=JobState.TRAINING)

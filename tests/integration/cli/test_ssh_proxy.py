@@ -87,6 +87,7 @@ def test_a_terminal_has_its_size(user: SshUser) -> None:
     terminal.close()
 
 
+@pytest.mark.long
 def test_files_are_copied_both_ways(user: SshUser, tmp_path: Path) -> None:
     folder = tmp_path / "a b"
     (folder / "inner").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""`submit --dry-run`: code that is not uploaded yet, and what is said not to be checked, on a real server."""
+"""`submit --dry-run` and `validate --code` on a real server: code that is not uploaded, and what is not checked."""
 
 import json
 from collections.abc import Iterator
@@ -24,8 +24,12 @@ def _served(api: Api, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-def dry_run(tmp_path: Path, *arguments: str, framework: dict[str, Any], **training: Any) -> Result:
-    """Of a job that runs train.py, of which a directory `code` has one."""
+def dry_run(tmp_path: Path, *arguments: str, **training: Any) -> Result:
+    return run("submit", written(tmp_path, **training), "--dry-run", *arguments)
+
+
+def written(tmp_path: Path, *, framework: dict[str, Any], **training: Any) -> str:
+    """A job that runs train.py, of which a directory `code` has one."""
     code = tmp_path / "code"
     code.mkdir(exist_ok=True)
     (code / "train.py").write_text("print('hello')\n")
@@ -41,7 +45,7 @@ def dry_run(tmp_path: Path, *arguments: str, framework: dict[str, Any], **traini
         "resource_config": {"gpu_count": 1, "device_type": "cpu"},
     }
     (tmp_path / "job.json").write_text(json.dumps(document))
-    return run("submit", str(tmp_path / "job.json"), "--dry-run", *arguments)
+    return str(tmp_path / "job.json")
 
 
 def test_script_of_code_that_is_not_uploaded_yet_is_looked_up_in_the_directory(tmp_path: Path) -> None:
@@ -78,6 +82,25 @@ def test_what_only_a_submitted_job_has_checked_is_named(tmp_path: Path) -> None:
 
     assert "Not checked: packages: whether their index has them is found out after submission" in packages.stderr
     assert "Not checked: code: whether its repository has the commit is found out after submission" in code.stderr
+
+
+def test_validate_checks_code_that_is_not_uploaded(tmp_path: Path, api: Api) -> None:
+    file = written(tmp_path, framework={"custom_script_path": "train.py"}, packages={"requirements": ["tabulate"]})
+    code = ("--code", str(tmp_path / "code"))
+
+    valid = run("validate", file, *code)
+    no_script = run("validate", file, *code, "--set", "training_config.framework.custom_script_path=trian.py")
+    bad_packages = run("validate", file, *code, "--set", 'training_config.packages.requirements=["-e ."]')
+    too_large = run("validate", file, *code, "--set", "resource_config.gpu_count=999999")
+
+    assert valid.exit_code == 0, valid.output
+    assert "it would be uploaded" in valid.stderr
+    assert "Not checked: packages: whether their index has them" in valid.stderr
+    assert "No record of the data was checked." in valid.stdout
+    assert (no_script.exit_code, "'trian.py' is not in" in no_script.stderr) == (1, True)
+    assert (bad_packages.exit_code, "training_config.packages.requirements" in bad_packages.stderr) == (1, True)
+    assert (too_large.exit_code, "resource_config.gpu_count" in too_large.stderr) == (1, True)
+    assert (api.call("GET", "/v1/files").json or {})["data"] == []
 
 
 @pytest.mark.parametrize(

@@ -110,6 +110,7 @@ def tags(site: Site, job_id: str) -> set[str]:
     return {tag for run in found.values() for tag in run}
 
 
+@pytest.mark.long
 def test_job_is_shown_with_what_it_tells_meanwhile(site: Site) -> None:
     job_id = site.job(loss=2.5)
     wait_for(lambda: tags(site, job_id) == {"loss"}, seconds=SECONDS, what="its metric is shown")
@@ -123,6 +124,7 @@ def test_job_is_shown_with_what_it_tells_meanwhile(site: Site) -> None:
     assert (status, [value for _, _, value in points]) == (200, [2.5])
 
 
+@pytest.mark.long
 def test_name_that_is_no_folder_is_replaced_by_the_id(site: Site) -> None:
     job_id = site.job(loss=2.5)
     token = site.token(job_id, "../../etc")
@@ -168,6 +170,7 @@ def test_oversized_request_is_refused(site: Site) -> None:
     assert site.ask("/health") == (200, {"status": "live"})
 
 
+@pytest.mark.long
 def test_board_that_died_is_started_again(site: Site) -> None:
     job_id = site.job(loss=1.0)
     assert site.ask(f"/{job_id}/data/environment", site.token(job_id))[0] == 200

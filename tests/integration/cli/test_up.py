@@ -105,6 +105,7 @@ def test_a_second_one_on_the_same_directory_is_refused(up: RunningUp) -> None:
     assert is_alive(up.process.pid)
 
 
+@pytest.mark.long
 def test_a_port_in_use_is_named_with_a_remedy(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -121,6 +122,7 @@ def test_a_port_in_use_is_named_with_a_remedy(tmp_path: Path) -> None:
     assert "--port" in started.stderr
 
 
+@pytest.mark.long
 def test_a_flower_port_in_use_is_named_with_a_remedy(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
@@ -151,6 +153,7 @@ def test_all_wrong_settings_are_reported(tmp_path: Path) -> None:
     assert "TRAINYARD_API_THREADS" in started.stderr
 
 
+@pytest.mark.long
 def test_an_administrator_finds_server_and_key_by_the_data_directory(up: RunningUp) -> None:
     listed = subprocess.run(
         trainyard("nodes", "list"),
@@ -164,6 +167,7 @@ def test_an_administrator_finds_server_and_key_by_the_data_directory(up: Running
     assert "local" in listed.stdout
 
 
+@pytest.mark.long
 def test_a_node_alone_finds_everything_in_the_data_directory(up: RunningUp, tmp_path: Path) -> None:
     config = tmp_path / "node.toml"
     config.write_text('labels = ["rack-2"]\n[[devices]]\ntype = "h200"\nmemory_mb = 1000\ncount = 2\n')
@@ -196,6 +200,7 @@ def test_a_killed_process_is_back_in_a_moment(up: RunningUp, name: str) -> None:
     assert (up.data_dir / "broker.url").read_text() == key
 
 
+@pytest.mark.long
 def test_requests_wait_while_the_api_is_started_again(up: RunningUp) -> None:
     before = up.pid_of("api")
     workers = [child.pid for child in psutil.Process(before).children()]

@@ -21,6 +21,7 @@ def run_json(*arguments: str) -> Any:
     return commands.run_local_json("webhooks", *arguments)
 
 
+@pytest.mark.long
 def test_webhook_is_made_shown_switched_and_deleted(db: Database) -> None:
     made = run_json("create", URL, "--event", "FAILED", "--event", "checkpoint.saved", "--description", "for us")
 
@@ -47,6 +48,7 @@ def test_secret_is_printed_once_for_people_too() -> None:
     assert "not shown again" in answer.stderr
 
 
+@pytest.mark.long
 def test_test_event_and_redelivery_are_listed(db: Database) -> None:
     made = run_json("create", URL)
 

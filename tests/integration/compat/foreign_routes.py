@@ -112,8 +112,8 @@ FOREIGN: dict[tuple[str, str], Row] = {
     ("GET", "/v2/<project_id>/training-quotas"): Row(VIEWER, foreign=MISSING),
     ("PUT", "/v2/<project_id>/training-quotas"): Row(SUPER, foreign=MISSING, body={"quotas": []}),
     ("GET", f"{TAGGED}/<training_job_id>/tags"): Row(VIEWER, foreign=MISSING),
-    ("POST", f"{TAGGED}/<training_job_id>/tags/create"): Row(USER, 409, foreign=MISSING, body=A_TAG),  # it has ended
-    ("DELETE", f"{TAGGED}/<training_job_id>/tags/delete"): Row(USER, 409, foreign=MISSING, body=A_TAG),
+    ("POST", f"{TAGGED}/<training_job_id>/tags/create"): Row(USER, foreign=MISSING, body=A_TAG),
+    ("DELETE", f"{TAGGED}/<training_job_id>/tags/delete"): Row(USER, foreign=MISSING, body=A_TAG),
     ("GET", f"{TAGGED}/tags"): Row(VIEWER, foreign=MISSING),
     ("POST", f"{TAGGED}/resource-instances/filter"): Row(VIEWER, foreign=MISSING, body={}),
     ("POST", f"{TAGGED}/resource-instances/count"): Row(VIEWER, foreign=MISSING, body={}),

@@ -85,6 +85,7 @@ def training(api: Api, file_id: str, model: str = "tiny") -> tuple[int, Any]:
     return ask(api, "POST", "/v1/fine_tuning/jobs", {"training_file": file_id, "model": model})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("content", "purpose", "begin"),
     [(lines_of([request_line("a")]), "batch", batch), (CHATS, "fine-tune", training)],
@@ -111,6 +112,7 @@ def test_a_file_is_deleted_or_used(
     assert outcomes == {200, 409}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", ["/v1/models/{name}", "/v1/jobs/{job_id}?artifacts=true"], ids=["model", "its job"])
 def test_a_model_is_deleted_or_trained_further(tiny: Api, path: str) -> None:
     file_id = upload(tiny, CHATS, "fine-tune")[1]["id"]
@@ -141,6 +143,7 @@ def fine_tune(api: Api) -> tuple[str, str]:
         return name, job.id
 
 
+@pytest.mark.long
 def test_a_file_is_deleted_once(api: Api) -> None:
     for _ in range(ROUNDS):
         file_id = upload(api, CHATS, "user_data")[1]["id"]
@@ -151,6 +154,7 @@ def test_a_file_is_deleted_once(api: Api) -> None:
     assert stored(api) == set()
 
 
+@pytest.mark.long
 def test_an_upload_is_completed_or_cancelled(api: Api) -> None:
     made, seconds = set(), 0.0
     for number in range(-2, ROUNDS):
@@ -189,6 +193,7 @@ def part_of(api: Api, path: str) -> tuple[int, Any]:
     return answer.status_code, answer.json
 
 
+@pytest.mark.long
 def test_a_project_is_deleted_or_gets_the_file(api: Api) -> None:
     keys = [api.make_key(Role.USER, f"team-{number}") for number in range(ROUNDS)]
     seconds = taken(partial(upload, api, CHATS, "user_data"))

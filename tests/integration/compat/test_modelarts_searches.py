@@ -199,6 +199,7 @@ def test_logs_are_those_of_its_best_or_newest_trial(api: Api) -> None:
     assert "trial 0: batch_size=16, lr=0.001" in [each["message"] for each in events["events"]]
 
 
+@pytest.mark.long
 def test_parameters_are_analysed_when_enough_trials_have_completed(api: Api) -> None:
     pytest.importorskip("optuna")
     job_id = searched(api, auto={**AUTO, "algo_configs": [{"name": "anneal_search", "params": []}]})

@@ -115,6 +115,7 @@ def test_suspending_pauses_and_resuming_goes_on(api: Api) -> None:
     refused(patch(api, f"{JOBS}/words", "merge-patch+json", {"spec": {"suspend": True}}), 400, "BadRequest")
 
 
+@pytest.mark.long
 def test_labels_and_annotations_change_and_nothing_else(api: Api) -> None:
     made = created(api)
 
@@ -158,6 +159,7 @@ def test_deleted_job_is_gone_and_its_name_is_free(api: Api) -> None:
     assert created(api)["metadata"]["uid"] != uid
 
 
+@pytest.mark.long
 @pytest.mark.both_databases
 def test_lists_are_chosen_by_selectors_in_pages_and_as_tables(api: Api) -> None:
     for name in ("a", "b", "c"):
@@ -180,6 +182,7 @@ def test_lists_are_chosen_by_selectors_in_pages_and_as_tables(api: Api) -> None:
     refused(api.call("GET", f"{JOBS}?colour=blue"), 422, "Invalid")
 
 
+@pytest.mark.long
 def test_changes_are_watched(api: Api) -> None:
     created(api, "a")
     time.sleep(LONGER_AGO)

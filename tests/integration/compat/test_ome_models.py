@@ -160,6 +160,39 @@ def test_data_has_the_format_and_resources_are_those_that_are_asked_for(api: Api
     assert (resources["gpu_count"], resources["device_type"], resources["storage_min_mb"]) == (2, "cpu", 2048)
 
 
+def test_base_model_lies_for_a_command_where_it_says(api: Api) -> None:
+    storage = {"storageUri": "/srv/tiny", "path": "/mnt/models/tiny"}
+    said(api.post(MODELS, base_model(storage=storage)), 201)
+    command = {"command": ["python", "-c", "pass"]}
+
+    found = native(api, said(api.post(JOBS, tuned(trainer=command)), 201))
+    built_in = api.post(JOBS, tuned("built-in"))
+
+    (mount,) = found["resource_config"]["mounts"]
+    assert (mount["type"], mount["path"], mount["required"]) == ("model", "/mnt/models/tiny", False)
+    assert [line.split('"')[1].partition(":")[0] for line in built_in.headers.getlist("Warning")] == [
+        "spec.modelConfig.inputModel"
+    ]
+    datasets = {"storageUri": "/srv/data.jsonl", "path": "/mnt/models/tiny/"}
+    problem = said(api.post(JOBS, tuned("two", trainer=command, datasets=datasets)), 400)
+    assert problem["details"]["causes"][0]["field"] == "spec.datasets.path"
+
+
+def test_path_of_no_data_has_a_warning(api: Api) -> None:
+    answer = api.post(JOBS, manifest("without", datasets={"path": "/mnt/data"}))
+
+    assert said(answer, 201)
+    assert 'spec.datasets.path: there is no storageUri"' in answer.headers.getlist("Warning")[-1]
+
+
+def test_base_model_at_a_path_of_the_system_has_a_warning(api: Api) -> None:
+    answer = api.post(MODELS, base_model(storage={"storageUri": "/srv/tiny", "path": "/usr/lib/tiny"}))
+
+    assert said(answer, 201)
+    (line,) = answer.headers.getlist("Warning")
+    assert "spec.storage.path: /usr/lib/tiny belongs to the system" in line
+
+
 def test_base_models_are_made_changed_referred_to_and_deleted(api: Api) -> None:
     made = said(api.post(MODELS, base_model(vendor="us", modelFormat={"name": "safetensors"})), 201)
     changed = said(patch(api, f"{MODELS}/tiny", "merge-patch+json", {"spec": {"vendor": "them"}}))

@@ -44,6 +44,7 @@ def changed(run: SweepRun, number: int) -> None:
         session.get_one(Job, run.trials()[number].job_id).mark_changed()
 
 
+@pytest.mark.long
 @pytest.mark.both_databases
 def test_a_watch_reports_that_a_trial_runs_and_ends(api: Api) -> None:
     with run_of(api, tuned(api)) as run:
@@ -75,6 +76,7 @@ def test_its_version_grows_with_each_change_of_its_trials(api: Api) -> None:
     assert same == versions[-1] == int(said(api.call("GET", JOBS))["items"][0]["metadata"]["resourceVersion"])
 
 
+@pytest.mark.long
 @pytest.mark.both_databases
 def test_lists_and_watches_of_all_events_have_those_of_sweeps(api: Api) -> None:
     created(api, "first")

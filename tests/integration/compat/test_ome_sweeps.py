@@ -79,6 +79,7 @@ def test_training_job_with_a_search_is_a_sweep_of_the_native_api(api: Api) -> No
     refused(api.post(JOBS, manifest("plain", hyperParameterTuningConfig=GRID)), 409, "AlreadyExists")
 
 
+@pytest.mark.long
 def test_trials_and_the_best_of_them_are_shown(api: Api) -> None:
     with run_of(api, tuned(api)) as run:
         run.step()
@@ -284,6 +285,7 @@ def _ends_its_first(run: SweepRun) -> None:
     run.step()
 
 
+@pytest.mark.long
 def test_watch_reports_a_sweep_that_makes_trials_and_goes(api: Api) -> None:
     created(api, "first")
     made = tuned(api)

@@ -56,6 +56,7 @@ def shortly(*steps: Any) -> Iterator[None]:
         thread.join()
 
 
+@pytest.mark.long
 def test_watch_reports_jobs_that_come_and_go_beside_others(api: Api) -> None:
     first = created(api, "first")
     native = api.submit()
@@ -80,6 +81,7 @@ def test_watch_reports_jobs_that_come_and_go_beside_others(api: Api) -> None:
     assert changes[-2]["object"]["metadata"]["uid"] == first["metadata"]["uid"]
 
 
+@pytest.mark.long
 def test_runtimes_are_watched(api: Api) -> None:
     api.post(MINE, runtime("old", "TrainingRuntime", numNodes=1))
     time.sleep(LONGER_AGO)
@@ -96,6 +98,7 @@ def test_runtimes_are_watched(api: Api) -> None:
     assert watched_names(api, MINE, "fieldSelector=metadata.name%3Dold") == [("ADDED", "old")]
 
 
+@pytest.mark.long
 def test_built_in_runtime_that_is_replaced_goes_before_the_new_one_comes(api: Api) -> None:
     own = runtime("mpi-runtime", mpi={"numProcPerNode": 4})
 
@@ -105,6 +108,7 @@ def test_built_in_runtime_that_is_replaced_goes_before_the_new_one_comes(api: Ap
     assert changes == [("ADDED", "mpi-runtime"), ("DELETED", "mpi-runtime"), ("ADDED", "mpi-runtime")]
 
 
+@pytest.mark.long
 def test_events_are_watched(api: Api) -> None:
     created(api)
     time.sleep(LONGER_AGO)
@@ -117,6 +121,7 @@ def test_events_are_watched(api: Api) -> None:
     assert events[0]["object"]["message"] == "it was not running"
 
 
+@pytest.mark.long
 def test_events_go_with_their_job(api: Api) -> None:
     native = api.submit()
     api.post(f"/v1/jobs/{native}/cancel")
@@ -131,6 +136,7 @@ def test_events_go_with_their_job(api: Api) -> None:
     assert ("DELETED", "words") not in about
 
 
+@pytest.mark.long
 def test_client_that_reconnects_gets_what_it_missed(api: Api) -> None:
     for name in "ab":
         created(api, name)
@@ -338,6 +344,7 @@ def expired(api: Api, path: str, query: str) -> bool:
     return False
 
 
+@pytest.mark.long
 def test_client_lists_again_where_what_it_missed_is_unknown(api: Api) -> None:
     api.post(MINE, runtime("team", "TrainingRuntime", numNodes=1))
     native = api.submit()

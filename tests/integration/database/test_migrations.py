@@ -18,19 +18,19 @@ from app.migrations.versioning import HEAD, SchemaNotReady, is_current, revision
 from app.models import Base
 from tests.systems.servers import PostgresServer
 
-# As an earlier version left it.
-STORED_JOB = (
+# As an earlier version left them.
+STORED_PLACES = (
     "INSERT INTO project (name, created_at) VALUES ('default', '2026-01-01')",
     "INSERT INTO queue (name, created_at) VALUES ('gpu', '2026-01-01')",
-    """INSERT INTO job (id, project, created_by, name, labels, spec, sealed_secrets, "foreign", training_type,
+)
+STORED_JOB = """INSERT INTO job (id, project, created_by, name, labels, spec, sealed_secrets, "foreign", training_type,
         framework, queue, priority, max_retries, status, status_reason, pending_reason, version, mirrored_version,
         fence, event_seq, metric_seq, requested_reason, requested_by, pause_saves, checkpoint_requests, attempt,
         retries_used, node_names, progress, current_step, current_epoch, tokens, elapsed_seconds, gpu_seconds,
         latest_metrics, created_at, updated_at)
-    VALUES ('job-1', 'default', '', 'a', '{}', '{}', '', '{}', 'SFT', 'HF_TRAINER', 'gpu', 5, 3, :status, '', '', 1, 0,
-        0, 1, 0, '', '', true, 0, 0, 0, '[]', 0, 0, 0, 0, 0, 0, '{}', '2026-05-01 10:00:00.123', '2026-05-01')""",
-    "INSERT INTO job_label (job_id, key, value) VALUES ('job-1', 'team', 'a')",
-)
+    VALUES (:id, 'default', '', 'a', '{}', '{}', '', '{}', 'SFT', 'HF_TRAINER', 'gpu', 5, 3, :status, '', '', 1, 0,
+        0, 1, 0, '', '', true, 0, 0, 0, '[]', 0, 0, 0, 0, 0, 0, '{}', '2026-05-01 10:00:00.123', '2026-05-01')"""
+STORED_LABEL = "INSERT INTO job_label (job_id, key, value) VALUES (:id, 'team', 'a')"
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -52,44 +52,54 @@ def engine(empty_url: str) -> Iterator[Engine]:
     engine.dispose()
 
 
+@pytest.fixture
+def migrated(database_url: str) -> Iterator[Engine]:
+    """On a copy of a database that was upgraded to the last revision."""
+    engine = make_engine(database_url)
+    yield engine
+    engine.dispose()
+
+
 def test_the_head_that_the_quick_check_knows_is_the_last_revision() -> None:
     assert runner.scripts().get_current_head() == HEAD
 
 
-def test_migrations_and_models_agree(engine: Engine) -> None:
-    runner.upgrade(engine)
-
-    with engine.connect() as connection:
+@pytest.mark.both_databases
+@pytest.mark.new_database
+def test_migrations_and_models_agree(migrated: Engine) -> None:
+    with migrated.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})
         assert compare_metadata(context, Base.metadata) == []
 
 
-def test_migrations_make_the_same_constraints_as_the_models(engine: Engine) -> None:
-    runner.upgrade(engine)
-    migrated = _shape(engine)
-    runner.downgrade(engine, "base")
-    Base.metadata.create_all(engine)
+@pytest.mark.both_databases
+@pytest.mark.new_database
+def test_migrations_make_the_same_constraints_as_the_models(migrated: Engine) -> None:
+    shape = _shape(migrated)
+    Base.metadata.drop_all(migrated)
+    Base.metadata.create_all(migrated)
 
-    assert _shape(engine) == migrated
+    assert _shape(migrated) == shape
 
 
-def test_downgrade_leaves_nothing(engine: Engine) -> None:
-    runner.upgrade(engine)
+@pytest.mark.both_databases
+@pytest.mark.new_database
+def test_downgrade_leaves_nothing(migrated: Engine) -> None:
+    runner.downgrade(migrated, "base")
 
-    runner.downgrade(engine, "base")
-
-    assert set(inspect(engine).get_table_names()) <= {"alembic_version"}
-    with engine.connect() as connection:
+    assert set(inspect(migrated).get_table_names()) <= {"alembic_version"}
+    with migrated.connect() as connection:
         assert revision_of(connection) is None
 
 
-def test_upgrading_twice_changes_nothing(engine: Engine) -> None:
-    runner.upgrade(engine)
-    before = _shape(engine)
+@pytest.mark.both_databases
+@pytest.mark.new_database
+def test_upgrading_twice_changes_nothing(migrated: Engine) -> None:
+    before = _shape(migrated)
 
-    runner.upgrade(engine)
+    runner.upgrade(migrated)
 
-    assert _shape(engine) == before
+    assert _shape(migrated) == before
 
 
 def test_processes_that_start_together_migrate_once(empty_url: str) -> None:
@@ -114,34 +124,38 @@ def test_processes_that_start_together_migrate_once(empty_url: str) -> None:
         engine.dispose()
 
 
-def test_a_database_of_a_newer_version_is_refused_by_name(engine: Engine) -> None:
-    runner.upgrade(engine)
-    with engine.execution_options(writes=True).begin() as connection:
+@pytest.mark.both_databases
+@pytest.mark.new_database
+def test_a_database_of_a_newer_version_is_refused_by_name(migrated: Engine) -> None:
+    with migrated.execution_options(writes=True).begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
 
     with pytest.raises(SchemaNotReady, match=r"9999.*newer version"):
-        runner.upgrade(engine)
+        runner.upgrade(migrated)
 
 
-@pytest.mark.parametrize(
-    ("status", "ended_as"),
-    [("QUEUED", None), ("TRAINING", None), ("COMPLETED", "COMPLETED"), ("PREEMPTED", "PREEMPTED")],
-)
-def test_labels_of_stored_jobs_learn_what_lists_filter_by(engine: Engine, status: str, ended_as: str | None) -> None:
+def test_labels_of_stored_jobs_learn_what_lists_filter_by(engine: Engine) -> None:
+    ends = {"QUEUED": None, "TRAINING": None, "COMPLETED": "COMPLETED", "PREEMPTED": "PREEMPTED"}
+    jobs = {f"job-{number}": status for number, status in enumerate(ends, start=1)}
     runner.upgrade(engine, "0004")
     with engine.execution_options(writes=True).begin() as connection:
-        for statement in STORED_JOB:
-            connection.execute(text(statement), {"status": status} if ":status" in statement else {})
+        for statement in STORED_PLACES:
+            connection.execute(text(statement))
+        for job_id, status in jobs.items():
+            connection.execute(text(STORED_JOB), {"id": job_id, "status": status})
+            connection.execute(text(STORED_LABEL), {"id": job_id})
 
     runner.upgrade(engine)
     learnt = _rows(engine, "job_label")
     runner.downgrade(engine, "0004")
 
-    (row,) = learnt
-    assert (row.job_id, row.key, row.value) == ("job-1", "team", "a")
-    assert (row.project, row.training_type, row.framework, row.queue) == ("default", "SFT", "HF_TRAINER", "gpu")
-    assert (row.created_at, row.ended_as) == (_rows(engine, "job")[0].created_at, ended_as)
-    assert [tuple(row) for row in _rows(engine, "job_label")] == [("job-1", "team", "a")]
+    created = {job.id: job.created_at for job in _rows(engine, "job")}
+    for row in learnt:
+        assert (row.key, row.value) == ("team", "a")
+        assert (row.project, row.training_type, row.framework, row.queue) == ("default", "SFT", "HF_TRAINER", "gpu")
+        assert row.created_at == created[row.job_id]
+    assert {row.job_id: row.ended_as for row in learnt} == {job_id: ends[status] for job_id, status in jobs.items()}
+    assert sorted(tuple(row) for row in _rows(engine, "job_label")) == [(job_id, "team", "a") for job_id in jobs]
 
 
 def test_projects_of_earlier_versions_get_numbers_the_default_one_the_first(engine: Engine) -> None:
@@ -162,8 +176,10 @@ def test_projects_of_earlier_versions_get_numbers_the_default_one_the_first(engi
 def test_serving_replicas_keep_the_version_that_knows_them(engine: Engine) -> None:
     runner.upgrade(engine, "0004")
     with engine.execution_options(writes=True).begin() as connection:
-        for statement in STORED_JOB:
-            connection.execute(text(statement), {"status": "PREPARING"} if ":status" in statement else {})
+        for statement in STORED_PLACES:
+            connection.execute(text(statement))
+        connection.execute(text(STORED_JOB), {"id": "job-1", "status": "PREPARING"})
+        connection.execute(text(STORED_LABEL), {"id": "job-1"})
     runner.upgrade(engine)
     _change(engine, "UPDATE job SET status = 'SERVING', requested = 'drain'")
 

@@ -61,6 +61,7 @@ def in_state(world: CeleryWorld, job_id: str, state: str) -> dict[str, Any] | No
     return shown if status == 200 and shown["state"] == state else None
 
 
+@pytest.mark.long
 def test_flower_shows_jobs_and_its_revoke_cancels_them(world: CeleryWorld) -> None:
     process = world.start_command(flower_command())
     wait_for(lambda: reachable(world), seconds=20, what="Flower answers")
@@ -85,6 +86,7 @@ def test_flower_shows_jobs_and_its_revoke_cancels_them(world: CeleryWorld) -> No
     assert call(world, "GET", "/")[0] == 429
 
 
+@pytest.mark.long
 def test_flower_started_later_sees_what_happens_from_then_on(world: CeleryWorld, redis_url: str) -> None:
     world.start()
     job_id = world.submit(name="older than Flower")

@@ -63,6 +63,7 @@ def wait_until_over(world: CeleryWorld, job_id: str) -> Job:
     return world.job(job_id)
 
 
+@pytest.mark.long
 def test_message_starts_an_attempt_and_its_repetition_nothing(make_world: MakeWorld, redis_url: str) -> None:
     world = make_world(redis_url, rarely_polling=True)
     wait_for(lambda: world.celery.control.ping(timeout=0.5, limit=1), seconds=15, what="the node answers")
@@ -90,6 +91,7 @@ def test_one_message_starts_all_that_it_names_but_what_was_cancelled(make_world:
     assert world.is_in(cancelled, JobState.CANCELLED)
 
 
+@pytest.mark.long
 def test_without_a_broker_the_node_polls_the_database(make_world: MakeWorld) -> None:
     world = make_world(f"redis://127.0.0.1:{free_port()}/0")
 

@@ -106,6 +106,7 @@ def system(tmp_path: Path) -> Iterator[SystemOfUsers]:
         system.stop()
 
 
+@pytest.mark.long
 def test_every_process_works_as_its_user_and_is_denied_nothing(system: SystemOfUsers) -> None:
     system.start_flower()
     done, cancelled = system.submit(counting_job(steps=2)), system.submit(counting_job(steps=10_000))

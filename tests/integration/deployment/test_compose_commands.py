@@ -91,6 +91,7 @@ def test_workers_are_healthy_while_they_live_and_not_when_they_are_killed(world:
     assert "no heartbeat from node cpu-1" in said[1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["api", "gateway", "flower", "tensorboard"])
 def test_what_listens_is_healthy_once_it_does(world: CeleryWorld, name: str) -> None:
     assert not is_healthy(world, name)

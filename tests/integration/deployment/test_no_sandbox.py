@@ -65,6 +65,7 @@ def test_a_node_without_a_sandbox_is_shown_with_the_remedies(db: Database) -> No
         assert "TRAINYARD_NODE_SANDBOX=process" in output
 
 
+@pytest.mark.long
 def test_the_doctor_fails_for_a_node_without_a_sandbox(site: Site) -> None:
     with site.db.write() as session:
         make_node(session, "n1", sandbox="missing")

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
+import pytest
 
 from tests.systems.port_sites import PortSite
 from tests.systems.session_sites import SessionSite
@@ -80,6 +81,7 @@ def test_a_client_that_leaves_a_command_which_reads_nothing(make_session_site: C
     wait_for(lambda: open_files() <= during - 2, seconds=SOON, what="nothing is open")
 
 
+@pytest.mark.long
 def test_a_client_that_leaves_a_forwarded_port_which_reads_nothing(
     make_session_site: Callable[..., SessionSite],
 ) -> None:
@@ -124,6 +126,7 @@ def test_last_bytes_of_a_client_that_leaves_arrive(make_session_site: Callable[.
     assert site.ended(session_id).bytes_in == 20 * len(PIECE)
 
 
+@pytest.mark.long
 def test_a_browser_that_resets_an_unread_upload_frees_its_connections(make_port_site: Callable[..., PortSite]) -> None:
     site = make_port_site()
     with deaf_server() as (number, _):

@@ -20,6 +20,7 @@ def site(make_session_site: Callable[..., SessionSite]) -> SessionSite:
     return make_session_site()
 
 
+@pytest.mark.long
 def test_a_flood_that_is_not_read_grows_no_memory_and_delays_no_other(site: SessionSite) -> None:
     gateway = site.serve_as_process().pid
     sandbox = site.sandbox()
@@ -50,6 +51,7 @@ def test_a_flood_that_is_not_read_grows_no_memory_and_delays_no_other(site: Sess
         assert site.ended(session_id).end_reason == "the client has closed the connection"
 
 
+@pytest.mark.long
 def test_a_flood_that_is_read_grows_no_memory(site: SessionSite) -> None:
     gateway = site.serve_as_process().pid
     sandbox = site.sandbox()
@@ -69,6 +71,7 @@ def test_a_flood_that_is_read_grows_no_memory(site: SessionSite) -> None:
     assert site.ended(session_id).bytes_out == 100_000_000
 
 
+@pytest.mark.long
 def test_input_that_a_command_does_not_read_is_held_back(site: SessionSite) -> None:
     gateway = site.serve_as_process().pid
     sandbox = site.sandbox()
@@ -95,6 +98,7 @@ def test_input_that_a_command_does_not_read_is_held_back(site: SessionSite) -> N
     asyncio.run(scenario())
 
 
+@pytest.mark.long
 def test_a_hundred_shells_answer_at_a_time(site: SessionSite) -> None:
     gateway = site.serve_as_process().pid
     sandbox = site.sandbox()

@@ -3,6 +3,7 @@
 import time
 from typing import Any
 
+import pytest
 from sqlalchemy import select
 
 from app.domain.lifecycle.states import JobState
@@ -35,6 +36,7 @@ def asked(site: GatewaySite, key: str, model: str, text: str = "say yes", **more
     return site.ask("POST", "/v1/chat/completions", body, key=key)
 
 
+@pytest.mark.long
 def test_it_is_answered_and_counted_for_the_project_that_asks(site: GatewaySite) -> None:
     name, job_id, service_id = shared(site)
     engine, place = site.engine()
@@ -62,6 +64,7 @@ def test_a_key_without_permission_learns_nothing(site: GatewaySite) -> None:
     assert theirs.error["message"].replace(name, "ft:tiny:default:docs:00000000") == nowhere.error["message"]
 
 
+@pytest.mark.long
 def test_refusals_name_neither_service_nor_job(site: GatewaySite) -> None:
     name, job_id, service_id = shared(site, limits={"cold_start_seconds": 3})
     key = site.make_key(Role.INFERENCE, "other")

@@ -20,6 +20,7 @@ def served(make_site: Callable[..., GatewaySite]) -> GatewaySite:
     return make_site()
 
 
+@pytest.mark.long
 def test_answers_end_before_it_stops_and_new_requests_are_refused(served: GatewaySite) -> None:
     _, place = served.engine(pause_seconds=0.2)
     served.replica(served.service(), place)
@@ -39,6 +40,7 @@ def test_answers_end_before_it_stops_and_new_requests_are_refused(served: Gatewa
     assert process.wait(10) == 0
 
 
+@pytest.mark.long
 def test_a_stream_that_takes_longer_ends_with_an_error_and_kept_connections_are_refused(
     make_site: Callable[..., GatewaySite],
 ) -> None:
@@ -63,6 +65,7 @@ def test_a_stream_that_takes_longer_ends_with_an_error_and_kept_connections_are_
     assert process.wait(10) == 0
 
 
+@pytest.mark.long
 def test_requests_that_wait_are_refused_at_once_when_it_stops(served: GatewaySite) -> None:
     served.service()
     process = served.serve_as_process()
@@ -79,6 +82,7 @@ def test_requests_that_wait_are_refused_at_once_when_it_stops(served: GatewaySit
     assert process.wait(10) == 0
 
 
+@pytest.mark.long
 def test_the_official_client_asks_it(served: GatewaySite) -> None:
     _, place = served.engine()
     served.replica(served.service(), place)
@@ -93,6 +97,7 @@ def test_the_official_client_asks_it(served: GatewaySite) -> None:
     assert words == ["a", "b"]
 
 
+@pytest.mark.long
 def test_it_adds_milliseconds_and_takes_little_memory(served: GatewaySite) -> None:
     _, place = served.engine()
     served.replica(served.service(), place)

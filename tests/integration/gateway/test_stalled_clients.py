@@ -17,6 +17,7 @@ from trainyard.protocol.interactive import STDIN
 SOON = 10.0
 
 
+@pytest.mark.long
 def test_a_client_that_closes_behind_unread_input_is_missed(
     make_session_site: Callable[..., SessionSite], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -44,6 +45,7 @@ def test_a_client_that_closes_behind_unread_input_is_missed(
     assert time.monotonic() - left_at < SOON
 
 
+@pytest.mark.long
 def test_a_body_of_which_the_job_takes_nothing_is_given_up(
     make_port_site: Callable[..., PortSite], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,8 @@
 import json
 from typing import Any
 
+import pytest
+
 from tests.builders.factories import make_document
 from tests.systems.apps import Api
 
@@ -357,6 +359,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
     return dict(document)
 
 
+@pytest.mark.long
 def test_changed_documents_get_their_status_and_name_the_field(api: Api):
     answers = [(path, value, api.post("/v1/jobs", changed(path, value))) for path, value, _ in CHANGES]
 

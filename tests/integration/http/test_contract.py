@@ -36,6 +36,7 @@ def native(api: Api, path: str) -> bool:
     return dialect_of(api.app, path) is NATIVE
 
 
+@pytest.mark.long
 def test_every_route_refuses_callers_without_a_good_key(database: Database, tmp_path: Path):
     # So many wrong keys at once are refused with 429.
     api = Api(database, tmp_path, TRAINYARD_API_WRONG_KEYS_PER_SECOND="0")
@@ -89,6 +90,7 @@ def test_open_routes_are_these_alone(api: Api):
     }
 
 
+@pytest.mark.long
 def test_every_role_may_do_exactly_what_the_table_says(api: Api):
     keys_by_role = {role: api.make_key(role) for role in (Role.INFERENCE, Role.VIEWER, Role.USER, Role.ADMIN)}
     expected, got = {}, {}

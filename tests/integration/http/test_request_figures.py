@@ -65,6 +65,7 @@ def counted(world: CeleryWorld, route: str) -> float:
     )
 
 
+@pytest.mark.long
 def test_processes_count_together_and_each_start_from_zero(world: CeleryWorld) -> None:
     first = world.start_command(trainyard("api"))
     wait_for(lambda: answers(world), seconds=30, what="the API answers")

@@ -12,7 +12,7 @@ from tests.integration.web.conftest import Browser, Page
 from tests.systems.apps import Api
 
 CANARY = "<img src=x onerror=alert(1)>\"'"
-TABS = ("keys", "projects", "queues", "webhooks", "audit", "sign-ins")
+TABS = ("keys", "projects", "queues", "webhooks", "audit", "people", "sign-ins")
 
 
 @pytest.fixture
@@ -51,8 +51,8 @@ def actions(browser: Browser, target: str) -> list[str]:
 @pytest.mark.parametrize(
     ("role", "opened", "refused"),
     [
-        (Role.VIEWER, ("projects", "queues", "webhooks"), ("keys", "audit", "sign-ins")),
-        (Role.USER, ("projects", "queues", "webhooks"), ("keys", "audit", "sign-ins")),
+        (Role.VIEWER, ("projects", "queues", "webhooks"), ("keys", "audit", "people", "sign-ins")),
+        (Role.USER, ("projects", "queues", "webhooks"), ("keys", "audit", "people", "sign-ins")),
         (Role.ADMIN, TABS, ()),
     ],
 )
@@ -197,12 +197,16 @@ def test_a_viewer_changes_nothing(viewer: Browser, path: str):
 def test_a_project_is_made_described_and_deleted(web: Browser):
     assert web.act("/ui/admin/projects", {"name": "vision", "description": CANARY}) == "The project vision is made."
     services = "pypi.org:443\r\n\r\n *.huggingface.co:443 "
-    web.act("/ui/admin/projects/vision", {"description": "pictures", "egress": services})
+    demands = {"required_capabilities": "sandbox:full\n\nlimits"}
+    web.act("/ui/admin/projects/vision", {"description": "pictures", "egress": services, **demands})
 
     with web.api.db.read() as session:
         row = session.get_one(Project, "vision")
         assert (row.description, row.egress) == ("pictures", ["pypi.org:443", "*.huggingface.co:443"])
     assert "*.huggingface.co:443" in web.get("/ui/admin/projects/vision").text
+    assert "limits sandbox:full" in web.get("/ui/admin/projects/vision").text
+    bad = answer_to(web, "/ui/admin/projects/vision", {"required_capabilities": "a sandbox"}, 422)
+    assert "required_capabilities" in bad.text
     refused = answer_to(web, "/ui/admin/projects/vision", {"egress": "pypi.org"}, 422)
     assert "use host:port or *.domain:port" in refused.text
 

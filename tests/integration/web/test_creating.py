@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import select
+from werkzeug.test import TestResponse
 
 from app.domain.lifecycle.states import JobState
 from app.models import Job, Sweep
@@ -16,7 +17,7 @@ from app.services.sweeps import plans
 from app.services.sweeps.search.suggestions import SearchUnavailable
 from tests.builders.factories import make_document, make_job
 from tests.builders.shards import batch_document
-from tests.builders.sweeps import make_sweep_document
+from tests.builders.sweeps import make_sweep, make_sweep_document
 from tests.integration.web.conftest import Browser, Page
 from tests.integration.web.test_submit import document_of
 
@@ -111,6 +112,7 @@ def test_a_sweep_of_a_job_is_of_its_document_around_its_learning_rate(web: Brows
     assert "It can be created" in checked(web, "sweeps", found).text
 
 
+@pytest.mark.long
 def test_every_recipe_can_be_tuned(web: Browser):
     for each in recipes():
         found = document_of(web.get(f"/ui/sweeps/new?recipe={each.name}"))
@@ -232,3 +234,108 @@ def test_a_viewer_creates_nothing_and_sees_no_way_to_it(viewer: Browser):
         viewer.get(f"/ui/{kind}/new", 403)
         assert f"/ui/{kind}/new" not in viewer.get(f"/ui/{kind}").links
         assert viewer.post(f"/ui/{kind}/new", {"document": "{}"}).status_code == 403
+
+
+def test_rows_are_of_as_many_constraints_and_evaluations_as_there_are(web: Browser):
+    constraints = web.get("/ui/sweeps/new/constraints?row=0&row=1")
+    planned = web.get("/ui/sweeps/new/evaluations?training_type=LORA&framework=HF_TRAINER&row=0")
+
+    assert 'data-path="constraints.1.at_most"' in constraints.html
+    assert 'data-path="constraints.2.metric"' not in constraints.html
+    assert 'data-path="job.training_config.evaluations.0.benchmarks.0.parameters"' in planned.html
+    assert 'data-made="LORA HF_TRAINER 0"' in planned.html
+    many = web.get("/ui/sweeps/new/constraints?" + "&".join(f"row={number}" for number in range(50)))
+    assert many.html.count("<fieldset") == 16
+
+
+def test_a_condition_needs_another_parameter(web: Browser):
+    alone = web.get("/ui/sweeps/new/parameters?row=lora_r")
+    both = web.get("/ui/sweeps/new/parameters?row=lora_r&row=use_dora")
+
+    assert "only_if" not in alone.html
+    assert 'data-path="parameters.lora_r.only_if" data-kind="cases"' in both.html
+    assert "such as use_dora=a, b" in both.text
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"require": ["learning_rate <"]}, "require.0"),
+        ({"constraints": [{"metric": "loss"}]}, "constraints.0"),
+        (
+            {"parameters": {"learning_rate": {"type": "double", "min": 0.1, "max": 1, "only_if": {"x": [1]}}}},
+            "parameters.learning_rate.only_if",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_condition_is_said_at_its_field(web: Browser, changes: Any, field: str):
+    assert f'data-field="{field}' in checked(web, "sweeps", sweep_document(**changes)).html
+
+
+def test_an_objective_that_is_a_benchmark_is_planned_beside_it(web: Browser):
+    document = sweep_document(objective={"metric": "benchmark:choices/accuracy"})
+
+    assert "no evaluation of the trials measures choices" in checked(web, "sweeps", document).text
+    plan = {"benchmarks": [{"name": "choices", "dataset": "/srv/data/val.jsonl", "parameters": {"normalize": "chars"}}]}
+    document["job"]["training_config"]["evaluations"] = [plan]
+    wrong = checked(web, "sweeps", document)
+    assert 'data-field="job.training_config.evaluations.0.benchmarks.0.parameters.normalize"' in wrong.html, wrong.text
+    del plan["benchmarks"][0]["parameters"]
+    assert "It can be created" in checked(web, "sweeps", document).text
+
+
+def created(web: Browser, fields: dict[str, Any]) -> TestResponse:
+    web.get("/ui/sweeps/new")
+    return web.post("/ui/sweeps/new", fields)
+
+
+def forked(web: Browser, sweep_id: str, document: object, path: str = "/check", **request: Any) -> TestResponse:
+    web.get(f"/ui/sweeps/{sweep_id}/fork")
+    return web.post(f"/ui/sweeps/{sweep_id}/fork{path}", {"document": json.dumps(document)}, **request)
+
+
+def test_a_fork_begins_with_what_its_parent_has(web: Browser):
+    answer = created(web, {"document": json.dumps(sweep_document(require=["learning_rate < 1"]))})
+    first = answer.headers["Location"].rpartition("/")[2]
+    assert f"/ui/sweeps/{first}/fork" in web.get(f"/ui/sweeps/{first}").links
+
+    document = document_of(web.get(f"/ui/sweeps/{first}/fork"))
+
+    assert document["name"] == "search-fork"
+    assert document["require"] == ["learning_rate < 1"]
+    assert (document["method"]["seed"], document["early_stopping"]) == (2, {"name": "none"})
+    assert document["budget"] == {"max_trials": 4, "parallel_trials": 2, "running": "finish"}
+    assert "job" not in document
+    page = Page(forked(web, first, document, headers=PARTIAL).get_data(as_text=True))
+    assert "It can be created" in page.text
+    wrong = Page(forked(web, first, {**document, "parameters": {}}, headers=PARTIAL).get_data(as_text=True))
+    assert 'data-field="parameters"' in wrong.html
+
+
+def test_what_is_taken_out_of_a_fork_is_gone(web: Browser):
+    budget = {"max_trials": 4, "max_seconds": 600}
+    answer = created(web, {"document": json.dumps(sweep_document(budget=budget, labels={"a": "b"}))})
+    first = answer.headers["Location"].rpartition("/")[2]
+    document = document_of(web.get(f"/ui/sweeps/{first}/fork"))
+    assert document["labels"] == {"a": "b"}
+    del document["budget"]["max_seconds"], document["labels"]
+
+    answer = forked(web, first, document, "")
+
+    assert answer.status_code == 303
+    with web.api.db.read() as session:
+        fork = session.get(Sweep, answer.headers["Location"].rpartition("/")[2])
+        assert fork is not None
+        assert fork.spec["warm_start"]["sweeps"] == [first]
+        assert (fork.spec["budget"]["max_trials"], fork.spec["budget"]["max_seconds"], fork.labels) == (4, None, {})
+
+
+def test_only_sweeps_that_the_caller_sees_and_manages_are_forked(web: Browser, member: Browser, viewer: Browser):
+    with web.api.db.write() as session:
+        foreign, own = make_sweep(session, project="other").id, make_sweep(session).id
+
+    member.get(f"/ui/sweeps/{foreign}/fork", 404)
+    assert forked(member, own, {}, "").status_code == 400
+    assert member.post(f"/ui/sweeps/{foreign}/fork", {"document": "{}"}).status_code == 404
+    viewer.get(f"/ui/sweeps/{own}/fork", 403)
+    assert f"/ui/sweeps/{own}/fork" not in viewer.get(f"/ui/sweeps/{own}").links

@@ -27,7 +27,7 @@ SHARED = {
     "delivery_id": "dlv-none",
 }
 # Pages that are there before a sign-in.
-OPEN = {"/ui/login", "/ui/login/oidc", "/ui/login/oidc/callback", "/ui/static/<version>/<path:name>"}
+OPEN = {"/ui/login", "/ui/login/oidc", "/ui/login/oidc/callback", "/ui/signed-out", "/ui/static/<version>/<path:name>"}
 
 # Refused without parameters.
 NEED_A_QUERY = {"/ui/compare/curves.json", "/ui/live/marks"}

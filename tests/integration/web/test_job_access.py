@@ -214,6 +214,17 @@ def test_sessions_are_shown_as_text_and_can_be_ended(web: Browser):
     assert "ended" in web.get(f"/ui/jobs/{job_id}/access").text
 
 
+def test_a_session_names_the_instance_that_it_is_in(web: Browser):
+    job_id = make(web)
+    roles = [{"role": name, "resource_config": {"gpu_count": 1}, "count": 2} for name in ("trainer", "rollout")]
+    with web.api.db.write() as session:
+        job = session.get_one(Job, job_id)
+        job.spec = {**job.spec, "resource_config": {}, "tasks": roles}
+    add_session(web, job_id, rank=3)
+
+    assert "rollout 1, rank 3" in web.get(f"/ui/jobs/{job_id}/access").text
+
+
 def test_a_reader_sees_no_sessions_and_can_end_none(web: Browser):
     job_id = make(web)
     session_id = add_session(web, job_id)

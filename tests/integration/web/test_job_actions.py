@@ -130,6 +130,50 @@ def test_changing_priority_labels_and_preemption(web: Browser):
     assert "team=nlp\nrun=a=b" in web.get(f"/ui/jobs/{job_id}/change").html
 
 
+def test_an_ended_job_has_a_form_for_its_labels_alone(web: Browser):
+    job_id = make(web, JobState.COMPLETED)
+    assert "Change labels" in web.get(f"/ui/jobs/{job_id}").text
+    form = web.get(f"/ui/jobs/{job_id}/change")
+    assert "Labels of" in form.text
+    assert {"priority", "preemptible"}.isdisjoint(form.fields)
+    assert "Pause without saving" not in form.text
+
+    web.act(f"/ui/jobs/{job_id}/change", {"labels": "verdict=baseline"})
+
+    assert job_of(web, job_id).labels == {"verdict": "baseline"}
+    assert "job.patch" in audited(web, job_id)
+
+
+def test_several_ended_jobs_are_labelled_from_the_list(web: Browser):
+    ended = [make(web, state) for state in (JobState.COMPLETED, JobState.FAILED)]
+    web.get("/ui/jobs")
+
+    answer = web.post("/ui/jobs/label", {"job": ended, "key": "verdict", "value": "discarded"})
+
+    assert answer.status_code == 200
+    assert [job_of(web, job_id).labels for job_id in ended] == [{"verdict": "discarded"}] * 2
+
+
+def test_a_pause_is_taken_back_until_the_job_has_stopped(web: Browser):
+    job_id = make(web, JobState.TRAINING)
+    web.act(f"/ui/jobs/{job_id}/pause")
+    assert "Take the pause back" in web.get(f"/ui/jobs/{job_id}").text
+
+    assert web.act(f"/ui/jobs/{job_id}/resume").startswith("The pause is taken back.")
+
+    assert job_of(web, job_id).requested is None
+    assert "Take the pause back" not in web.get(f"/ui/jobs/{job_id}").text
+
+
+def test_a_pause_without_saving_has_no_way_back(web: Browser):
+    job_id = make(web, JobState.TRAINING)
+    web.act(f"/ui/jobs/{job_id}/pause", {"save_checkpoint": "false", "force": "true"})
+
+    assert "Take the pause back" not in web.get(f"/ui/jobs/{job_id}").text
+    answer = web.post(f"/ui/jobs/{job_id}/resume")
+    assert (answer.status_code, "wait until it is PAUSED" in answer.get_data(as_text=True)) == (409, True)
+
+
 @pytest.mark.parametrize(
     ("fields", "status", "says"),
     [

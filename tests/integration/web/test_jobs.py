@@ -84,6 +84,7 @@ def test_unknown_state_is_refused(web: Browser) -> None:
     web.get("/ui/jobs?state=ASLEEP", 422)
 
 
+@pytest.mark.long
 def test_pages_have_fifty_jobs_and_keep_the_filters(web: Browser) -> None:
     for i in range(51):
         web.api.submit(name=f"job {i:02}", labels={"team": "a"})

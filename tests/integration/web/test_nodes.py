@@ -145,16 +145,33 @@ def test_only_a_super_admin_changes_nodes(fleet: Api, member: Browser, action: s
     assert actions(fleet) == []
 
 
-def test_above_200_nodes_the_types_lead_and_squares_are_by_page(web_api: Api, web: Browser) -> None:
+def test_above_200_nodes_each_node_is_a_square_and_devices_are_shown_by_page(web_api: Api, web: Browser) -> None:
     assert "No node has registered" in web.get("/ui/nodes").text
     with web_api.db.write() as session:
         for number in range(230):
             make_node(session, f"gpu-{number:03}", devices=8, device_type="h100")
 
+        make_node(session, "lost-1", devices=8, device_type="h100", state="lost")
+        for number in (7, 8):
+            job = make_job(session, state=JobState.TRAINING)
+            make_attempt(session, job, session.get_one(Node, f"gpu-{number:03}"), device_indices=tuple(range(6)))
+        now = utc_now()
+        session.add(StuckDevice(node="gpu-008", device_index=7, job_id="gone", attempt=1, since=now, seen_at=now))
+    devices = [DeviceUse(index=index, utilization=use, memory_used_mb=None) for index, use in ((0, 90.0), (1, 50.0))]
+    device_usage.record(web_api.db, "gpu-007", NodeUse(at=now, cpu_percent=1.0, ram_used_mb=10, devices=devices))
+
     page = web.get("/ui/nodes")
 
-    assert "h100 1,840 0 0 1,840 0 0" in page.text
+    assert "h100 1,848 12 0 1,827 8 ✕ 1" in page.text
     assert "Devices of the nodes of this page" in page.text
+    assert 'aria-label="gpu-229: ready; 8 free">8<' in page.html
+    assert 'aria-label="gpu-007: ready; 6 used, 2 free">2<' in page.html
+    assert 'aria-label="gpu-008: ready; 6 used, 1 free, 1 out of service">1<' in page.html
+    assert 'aria-label="lost-1: lost; 8 free">✕<' in page.html
+    assert "/ui/nodes/gpu-229" in page.links
+    busy = web.get("/ui/nodes?show=utilization").html
+    assert 'aria-label="gpu-007: ready; 6 used, 2 free; utilization 70%">70<' in busy
+    assert 'aria-label="gpu-229: ready; 8 free; no sample">–<' in busy
     assert page.html.count("<") // 2 < 2000
     following = next(link for link in page.links if "page_token" in link)
     assert "gpu-050" in web.get(following).text

@@ -1,6 +1,5 @@
 """Signing in by an identity provider: a real one on loopback, and what is not believed of it."""
 
-import http.client
 import re
 import socket
 import threading
@@ -8,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 from joserfc.jwk import RSAKey
@@ -18,61 +16,16 @@ from werkzeug.test import TestResponse
 from app.database.engine import Database
 from app.models import ApiKey, AuditEntry, WebUser
 from app.security.permissions import Role
-from tests.integration.web.conftest import Browser
+from tests.integration.web.conftest import ANA, Browser, back_from
+from tests.integration.web.conftest import sign_in_by_provider as sign_in
 from tests.systems.apps import Api
 from tests.systems.engines import engine_on
-from tests.systems.identity_provider import CLIENT_ID, CLIENT_SECRET, Person, Provider, identity_provider
-
-ROLES = "chiefs=super_admin; cn=vision,ou=groups=admin:default; readers=viewer:default; lost=user:nowhere"
-ANA = Person("sub-ana", {"name": "Ana <b>", "email": "ana@example.com", "groups": ["other", "cn=vision,ou=groups"]})
+from tests.systems.identity_provider import CLIENT_ID, CLIENT_SECRET, Person, Provider
 
 
 @pytest.fixture
-def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[Provider]:
-    monkeypatch.setenv("AUTHLIB_INSECURE_TRANSPORT", "true")
-    with identity_provider() as running:
-        running.person = ANA
-        yield running
-
-
-@pytest.fixture
-def api(sqlite_url: str, tmp_path: Path, provider: Provider) -> Iterator[Api]:
-    bound = Database().bind(engine_on(sqlite_url))
-    made = Api(
-        bound,
-        tmp_path,
-        TRAINYARD_WEB_ENABLED="true",
-        TRAINYARD_OIDC_ISSUER=provider.url,
-        TRAINYARD_OIDC_CLIENT_ID=CLIENT_ID,
-        TRAINYARD_OIDC_CLIENT_SECRET=CLIENT_SECRET,
-        TRAINYARD_OIDC_ROLES=ROLES,
-        TRAINYARD_OIDC_LABEL="the institute",
-        TRAINYARD_API_WRONG_KEYS_BURST="20",
-        TRAINYARD_API_WRONG_KEYS_PER_SECOND="0.0001",
-    )
-    yield made
-    made.close()
-    bound.close()
-
-
-def back_from(start: str) -> str:
-    """Where the provider leads the browser, which consents at once."""
-    parts = urlsplit(start)
-    with closing(http.client.HTTPConnection(parts.netloc, timeout=10)) as connection:
-        connection.request("GET", f"{parts.path}?{parts.query}")
-        answer = connection.getresponse()
-        body = answer.read()
-    assert answer.status in (302, 303), body
-    return str(answer.headers["Location"])
-
-
-def sign_in(browser: Browser, wanted: str = "") -> TestResponse:
-    start = browser.client.get("/ui/login/oidc" + (f"?next={wanted}" if wanted else ""))
-    assert start.status_code == 303
-    answer = browser.client.get(back_from(start.headers["Location"]))
-    if answer.status_code == 200:
-        browser.get("/ui/sessions")
-    return answer
+def api(person_api: Api) -> Api:
+    return person_api
 
 
 def failure(answer: TestResponse, status: int) -> str:

@@ -88,6 +88,7 @@ def fail(world: World, *, errors: int) -> str:
     return job_id
 
 
+@pytest.mark.long
 def test_failure_under_a_gpu_that_broke_is_its_nodes(gpu_world: World) -> None:
     job_id = fail(gpu_world, errors=1)
 
@@ -99,6 +100,7 @@ def test_failure_under_a_gpu_that_broke_is_its_nodes(gpu_world: World) -> None:
     assert [record.faults for record in rows(gpu_world, NodeRecord, node=NODE)] == [1]
 
 
+@pytest.mark.long
 def test_failure_under_a_sound_gpu_is_the_scripts(gpu_world: World) -> None:
     job_id = fail(gpu_world, errors=0)
 

@@ -202,6 +202,7 @@ def test_server_whose_imports_start_threads_does_not_serve(tmp_path, capfd):
     owner.close()
 
 
+@pytest.mark.long
 def test_forked_supervisor_is_found_as_one_that_was_started_as_a_program(world, request):
     warm = WarmStarts(world.settings, may_start=lambda: True)
     request.addfinalizer(warm.stop)

@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from app.domain.lifecycle.states import JobState
-from app.models import Job, Lease, Reservation
+from app.models import Job, Lease, Node, Reservation
 from app.services.scheduling import planner
 from app.storage.logs import LogReader
 from config.settings import Settings
-from tests.builders.factories import make_node
+from tests.builders.factories import make_node, make_project
 from tests.systems.people import endpoint_of, open_sandbox, run
 from tests.systems.supervising import NODE, World, rows
 from workers.node.attempt_manager import AttemptManager
@@ -60,14 +60,14 @@ Start = Callable[..., str]
 def start(any_world: World) -> Start:
     """Runs a script on both nodes, two ranks on each; which of them is the first their names decide."""
 
-    def run(script: str, on: Sequence[str] = (NODE, OTHER)) -> str:
+    def run(script: str, on: Sequence[str] = (NODE, OTHER), capabilities: Sequence[str] = (), **more: object) -> str:
         with any_world.db.write() as session:
-            make_node(session, OTHER, devices=4)
+            make_node(session, OTHER, devices=4).capabilities = [*capabilities]
         resources = {"resource_config": {"gpu_count": 2, "node_count": 2, "device_type": "cpu"}}
         job_id = any_world.submit(script, ranks=2)
         with any_world.db.write() as session:
             job = session.get_one(Job, job_id)
-            job.spec = {**job.spec, **resources}
+            job.spec = {**job.spec, **resources, **more}
             job.status = JobState.QUEUED
         begin(any_world, job_id, on)
         return job_id
@@ -103,6 +103,7 @@ def lease_of(world: World, job_id: str, node: str) -> Lease:
     return next(each for each in rows(world, Lease, job_id=job_id, node=node) if each.released_at is None)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("failing", [0, 3])
 def test_when_a_rank_fails_anywhere_all_end_and_the_cause_is_reported(
     any_world: World, start: Start, failing: int
@@ -138,6 +139,29 @@ def test_the_first_error_is_reported_though_its_node_ends_last(
     assert said in (job.error_message or "")
 
 
+def test_gang_whose_project_demands_a_network_of_its_own_does_not_begin(any_world: World, start: Start) -> None:
+    with any_world.db.write() as session:
+        make_project(session).quota = {"required_capabilities": ["sandbox:network"]}
+        session.get_one(Node, NODE).capabilities = ["sandbox:network"]
+
+    job_id = start(MEETS, capabilities=["sandbox:network"])
+
+    job = any_world.wait_for_end(job_id)
+    assert (job.state, job.error_type) == (JobState.FAILED, "INVALID_CONFIG"), any_world.describe(job_id)
+    assert "sandbox:network" in (job.error_message or "")
+
+
+def test_each_node_copies_the_log_of_its_ranks(any_world: World, start: Start) -> None:
+    place = any_world.directory / "mine" / "logs"
+    job_id = start(MEETS, output_config={"log_path": str(place)})
+
+    assert any_world.wait_for_end(job_id).state is JobState.COMPLETED, any_world.describe(job_id)
+
+    names = {str(path.relative_to(place / job_id)) for path in place.rglob("*.log")}
+    assert names == {f"attempt-1-node-{rank // 2}/rank-{rank}.log" for rank in range(4)}
+
+
+@pytest.mark.long
 def test_ranks_start_when_all_nodes_are_prepared_and_the_job_is_completed_once(any_world: World, start: Start) -> None:
     job_id = start(MEETS, on=(OTHER,))
     any_world.wait(lambda: any_world.attempt(job_id).rendezvous == {"prepared": [1]}, 20.0, job_id)
@@ -157,6 +181,7 @@ def test_ranks_start_when_all_nodes_are_prepared_and_the_job_is_completed_once(a
     assert any_world.processes(job_id) == []
 
 
+@pytest.mark.long
 def test_cancel_ends_the_ranks_of_both_nodes(any_world: World, start: Start) -> None:
     job_id = start(SLEEPS)
     wait_until_met(any_world, job_id)
@@ -169,6 +194,7 @@ def test_cancel_ends_the_ranks_of_both_nodes(any_world: World, start: Start) -> 
     assert rows(any_world, Reservation) == []
 
 
+@pytest.mark.long
 def test_a_script_on_several_nodes_is_ended_for_a_pause(any_world: World, start: Start) -> None:
     job_id = start("from trainyard import hooks\nhooks.init()\n" + SLEEPS)
     wait_until_met(any_world, job_id)
@@ -181,6 +207,7 @@ def test_a_script_on_several_nodes_is_ended_for_a_pause(any_world: World, start:
     assert any_world.processes(job_id) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("lost", [NODE, OTHER])
 def test_when_a_supervisor_is_killed_the_job_goes_on_as_a_whole(any_world: World, start: Start, lost: str) -> None:
     job_id = start(SLEEPS)
@@ -205,6 +232,7 @@ def test_when_a_supervisor_is_killed_the_job_goes_on_as_a_whole(any_world: World
     assert any_world.job(job_id).attempt == 2
 
 
+@pytest.mark.long
 def test_each_node_opens_the_sandbox_of_its_part(any_world: World, start: Start) -> None:
     job_id = start(SLEEPS)
     wait_until_met(any_world, job_id)

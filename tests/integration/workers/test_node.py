@@ -200,6 +200,7 @@ def worker(world):
     process.wait()
 
 
+@pytest.mark.long
 def test_node_process_registers_and_works_without_a_broker(world, worker):
     job_id = world.submit(SLEEPS)
     world.dispatch(job_id)
@@ -212,6 +213,7 @@ def test_node_process_registers_and_works_without_a_broker(world, worker):
     world.wait_for_end(job_id)
 
 
+@pytest.mark.long
 def test_sigterm_to_the_node_process_leaves_supervisors_alone(world, worker):
     job_id = world.submit("import time\nprint('ready', flush=True)\ntime.sleep(4)\nprint('done')\n")
     world.dispatch(job_id)

@@ -133,6 +133,23 @@ time.sleep(6)  # longer than between two samples
     assert idle["peak_memory_mb"] < 64
 
 
+def test_what_an_instance_uses_is_known_while_it_runs(world: World) -> None:
+    waits = "kept = bytearray(b'x' * (64 << 20)); import time; time.sleep(120)"
+    job_id = submit(world, [role("large", waits), role("small", "import time; time.sleep(120)")])
+    begin(world, job_id)
+
+    def used() -> list[float]:
+        return [row["peak_memory_mb"] for row in world.attempt(job_id).instances or () if "peak_memory_mb" in row]
+
+    world.wait(lambda: len(used()) == 2 and used()[0] > 64, 60, job_id)
+
+    assert used()[1] < 64
+    assert all("cpu_seconds" in row and "exit_code" not in row for row in world.attempt(job_id).instances or ())
+    assert world.job(job_id).state is JobState.TRAINING
+    world.request(job_id, "cancel")
+    world.wait_for_end(job_id)
+
+
 @pytest.fixture
 def index() -> Iterator[Index]:
     with package_index() as found:

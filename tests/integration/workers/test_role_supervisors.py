@@ -77,6 +77,7 @@ def test_a_server_and_its_client_meet_on_one_node_and_the_sidecar_is_stopped(any
     assert rows(any_world, Reservation) == []
 
 
+@pytest.mark.long
 def test_roles_on_two_nodes_know_all_places_and_their_own_world(any_world: World, run: Submit) -> None:
     says = "print(*[os.environ[n] for n in 'TRAINYARD_RANK RANK WORLD_SIZE NODE_RANK NNODES'.split()], flush=True)\n"
     job_id = run(role("trainer", ASKS + says, gpus=3, count=2), role("server", SERVES, count=2, sidecar=True), nodes=2)
@@ -94,6 +95,7 @@ def test_roles_on_two_nodes_know_all_places_and_their_own_world(any_world: World
     assert any_world.processes(job_id) == []
 
 
+@pytest.mark.long
 def test_a_role_waits_for_one_that_starts_on_another_node(any_world: World, run: Submit) -> None:
     job_id = run(
         role("late", "print('late')", gpus=4, depends_on=["early"]), role("early", "print('early')", gpus=4), nodes=2
@@ -140,6 +142,7 @@ def test_the_end_of_an_instance_ends_the_job_and_is_named(any_world: World, run:
     assert any_world.processes(job_id) == []
 
 
+@pytest.mark.long
 def test_the_work_of_another_node_is_waited_for_and_may_fail(any_world: World, run: Submit) -> None:
     fails_later = "import time; time.sleep(1.5); raise SystemExit(4)"
     job_id = run(role("quick", "print('done')", gpus=4), role("long", fails_later, gpus=4), nodes=2)
@@ -151,6 +154,7 @@ def test_the_work_of_another_node_is_waited_for_and_may_fail(any_world: World, r
     assert any_world.attempt(job_id).exit_code == 4
 
 
+@pytest.mark.long
 def test_a_cancel_reaches_nodes_whose_own_work_has_ended(any_world: World, run: Submit) -> None:
     job_id = run(role("quick", "print('done')", gpus=4), role("long", SLEEPS, gpus=4), nodes=2)
     any_world.wait_for_line(job_id, "ready")
@@ -178,6 +182,7 @@ time.sleep(120)
 """
 
 
+@pytest.mark.long
 def test_after_the_loss_of_a_supervisor_all_roles_go_on_from_the_checkpoint(any_world: World, run: Submit) -> None:
     job_id = run(role("trainer", SAVES, gpus=4), role("helper", SLEEPS, gpus=4, sidecar=True), nodes=2)
     any_world.wait_for_line(job_id, "ready", 20.0)
@@ -266,6 +271,7 @@ Server(("127.0.0.1", PORT + int(os.environ["TRAINYARD_TASK_INDEX"])), Handler).s
 """
 
 
+@pytest.mark.long
 def test_a_port_of_an_instance_is_reached_and_probed_on_its_node(any_world: World) -> None:
     with any_world.db.write() as session:
         make_node(session, OTHER, devices=4)

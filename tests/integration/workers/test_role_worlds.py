@@ -51,6 +51,7 @@ def ended(any_world: World) -> Ended:
     return run
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_roles_with_the_jobs_world_meet_in_one_process_group(any_world: World, ended: Ended, nodes: int) -> None:
     slots = 1 if nodes == 1 else 3  # of which a node has four

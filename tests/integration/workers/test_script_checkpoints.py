@@ -42,6 +42,7 @@ def content(world, job_id, checkpoint):
     return world.storage.read(f"jobs/{job_id}/checkpoints/{checkpoint.id}/work/out/step-{checkpoint.step}.txt")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("waits", [True, False], ids=["while it runs", "at its end"])
 def test_files_that_a_script_leaves_are_checkpoints_from_which_it_goes_on(world, waits):
     job_id = world.start(SAVES.replace("WAITS", str(waits)), framework_config=CONFIG)
@@ -64,6 +65,7 @@ def test_files_that_a_script_leaves_are_checkpoints_from_which_it_goes_on(world,
     assert steps(world)[-2:] == [4, 5]
 
 
+@pytest.mark.long
 def test_one_file_that_is_written_anew_is_kept_each_time(world):
     job_id = world.start(
         "import os, time\n"
@@ -84,6 +86,7 @@ def test_one_file_that_is_written_anew_is_kept_each_time(world):
     assert texts == [b"one", b"two"]
 
 
+@pytest.mark.long
 def test_directories_are_kept_without_links(world, tmp_path):
     (tmp_path / "secret").write_text("not the script's")
     job_id = world.start(

@@ -85,6 +85,7 @@ def test_second_attempt_goes_on_from_the_last_checkpoint(any_world):
     assert job.report["model_hash"] == hashlib.sha256(b"weights").hexdigest()
 
 
+@pytest.mark.long
 def test_corrupt_checkpoint_is_passed_over_for_an_older_one(world):
     job_id = world.start(training(steps=6, save_at=(2, 4), fail_at_end=True))
     assert world.wait_for_end(job_id).state is JobState.FAILED
@@ -141,6 +142,7 @@ def test_environment_of_the_job_reaches_the_script(world):
     assert world.log(job_id) == ["green"]
 
 
+@pytest.mark.long
 def test_log_flood_is_stored_whole_and_does_not_stop_the_job(world):
     script = "print('x' * 100_000)\nfor n in range(100_000): print('line', n, 'y' * 600)\nprint('the end')\n"
     job_id = world.start(script)

@@ -65,6 +65,7 @@ def test_job_that_can_not_be_saved_goes_on_training_and_can_be_paused_later(worl
     assert (attempt.end_step, attempt.lost_steps, attempt.exit_code) == (checkpoint.step, 0, 0)
 
 
+@pytest.mark.long
 def test_save_that_the_script_breaks_off_leaves_it_training(world):
     breaks = SAVES + "\n            if not world_saves(): raise RuntimeError('no room in the attic')"
     script = asking_again(steps=60, pause=0.05).replace(SAVES, breaks)
@@ -109,6 +110,7 @@ def test_forced_pause_stops_it_and_says_what_is_lost(world):
     assert f"the {attempt.lost_steps} steps after step 2 were not saved" in attempt.end_reason
 
 
+@pytest.mark.long
 def test_pause_becomes_forced_while_it_is_saving(world):
     slow = SAVES + "\n            print('saving', flush=True); time.sleep(2); raise RuntimeError('no room')"
     job_id = world.start(asking_again(steps=2000, pause=0.05).replace(SAVES, slow))
@@ -161,6 +163,7 @@ def _hurried(world, monkeypatch):
     monkeypatch.setattr(spawn_supervisor, "supervisor_command", command)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("_hurried")
 def test_pause_that_no_rank_can_follow_in_time_loses_nothing_and_is_given_up(world):
     long_evaluation = "    if step == 3:\n        time.sleep(4)\n    stop = run.should_stop()"
@@ -179,6 +182,7 @@ def test_pause_that_no_rank_can_follow_in_time_loses_nothing_and_is_given_up(wor
     assert world.attempt(job_id).lost_steps == 0
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("_hurried")
 def test_script_that_saves_and_stops_too_late_is_put_back_without_cost(world):
     slow = SAVES + "\n            time.sleep(2.5)"
@@ -194,6 +198,7 @@ def test_script_that_saves_and_stops_too_late_is_put_back_without_cost(world):
     assert world.attempt(job_id).end_step == checkpoint.step
 
 
+@pytest.mark.long
 def test_time_limit_holds_after_a_pause_that_failed(world):
     job_id = world.start(asking_again(steps=2000, pause=0.05), max_runtime_seconds=5)
     refuse_checkpoints(world, job_id)
@@ -207,6 +212,7 @@ def test_time_limit_holds_after_a_pause_that_failed(world):
     assert f"the {lost} steps after step 0 were not saved and are lost" in job.error_message
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("no_memory_kills")
 def test_time_limit_counts_what_earlier_attempts_ran(world):
     job_id = world.start(training(steps=2000, pause=0.05), max_runtime_seconds=6)

@@ -12,6 +12,7 @@ from app.models import Artifact, Checkpoint, Job, Metric
 from tests.systems.supervising import SLEEPS, STUBBORN, environment, rows, training
 
 
+@pytest.mark.long
 def test_script_error_fails_with_its_traceback(world):
     job_id = world.start("print('before')\nraise ValueError('the data is odd')\n")
 
@@ -23,6 +24,7 @@ def test_script_error_fails_with_its_traceback(world):
     assert world.attempt(job_id).end_related_task == "rank-0"
 
 
+@pytest.mark.long
 def test_error_reported_by_hooks_names_the_exception(world):
     job_id = world.start("from trainyard import hooks\nrun = hooks.init()\nraise ValueError('the data is odd')\n")
 
@@ -33,6 +35,7 @@ def test_error_reported_by_hooks_names_the_exception(world):
     assert "Traceback" in job.error_stack
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("no_memory_kills")
 def test_killed_ranks_are_retried_in_place_then_elsewhere(world):
     job_id = world.start(SLEEPS, ranks=2)
@@ -48,6 +51,7 @@ def test_killed_ranks_are_retried_in_place_then_elsewhere(world):
     assert all(world.processes(job_id, number) == [] for number in (1, 2, 3))
 
 
+@pytest.mark.long
 def test_exit_without_result_after_speaking_is_no_result(world):
     job_id = world.start("import os, time\nfrom trainyard import hooks\nhooks.init()\ntime.sleep(0.3)\nos._exit(0)\n")
 
@@ -56,6 +60,7 @@ def test_exit_without_result_after_speaking_is_no_result(world):
     assert (job.state, job.error_type) == (JobState.FAILED, "NO_RESULT")
 
 
+@pytest.mark.long
 def test_lost_lease_kills_the_ranks_and_writes_nothing(world):
     job_id = world.start(SLEEPS)
     world.wait_for_line(job_id, "ready")
@@ -80,6 +85,7 @@ def test_killed_supervisor_takes_its_ranks_along(world):
     assert world.attempt(job_id).ended_at is None, "no supervisor is left that could end it: its lease has to run out"
 
 
+@pytest.mark.long
 def test_every_renewal_says_how_long_the_attempt_has_run(make_world):
     world = make_world(TRAINYARD_LEASE_RENEW_SECONDS="0.3")
     began = time.monotonic()
@@ -92,6 +98,7 @@ def test_every_renewal_says_how_long_the_attempt_has_run(make_world):
     assert 0 < world.lease(job_id).ran_seconds <= time.monotonic() - began
 
 
+@pytest.mark.long
 def test_supervisor_that_cannot_renew_is_fenced_by_the_kernel(make_world):
     world = make_world(
         TRAINYARD_LEASE_RENEW_SECONDS="0.3", TRAINYARD_LEASE_FENCE_SECONDS="1.5", TRAINYARD_LEASE_TTL_SECONDS="6"
@@ -106,6 +113,7 @@ def test_supervisor_that_cannot_renew_is_fenced_by_the_kernel(make_world):
     assert time.monotonic() - began < 2.5
 
 
+@pytest.mark.long
 def test_training_goes_on_while_the_database_is_locked(world):
     job_id = world.start(training(steps=30, pause=0.05))
     world.wait_for_line(job_id, "step 2")
@@ -118,6 +126,7 @@ def test_training_goes_on_while_the_database_is_locked(world):
     assert len(rows(world, Metric, name="loss")) == 30
 
 
+@pytest.mark.long
 def test_plain_process_group_leaves_no_daemon_behind(bare_world):
     daemon = "import os\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() > 0: os._exit(0)\n"
     job_id = bare_world.start(daemon + STUBBORN)
@@ -130,6 +139,7 @@ def test_plain_process_group_leaves_no_daemon_behind(bare_world):
     assert bare_world.processes(job_id) == []
 
 
+@pytest.mark.long
 def test_killed_supervisor_takes_a_plain_process_group_along(bare_world):
     job_id = bare_world.start(STUBBORN, ranks=2)
     bare_world.wait_for_line(job_id, "ready")
@@ -166,6 +176,7 @@ END
 """
 
 
+@pytest.mark.long
 def test_hostile_rank_stores_nothing_and_ends_alone(world):
     job_id = world.start(HOSTILE.replace("END", 'say(type="result", stopped=None, step=1, weight_files=["model.bin"])'))
 
@@ -176,6 +187,7 @@ def test_hostile_rank_stores_nothing_and_ends_alone(world):
     assert [e.type for e in world.events(job_id)].count("checkpoint.failed") == 5
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "end",
     [

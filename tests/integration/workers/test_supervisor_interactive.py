@@ -70,6 +70,7 @@ def test_session_ends_with_its_attempt_and_nothing_is_left(world):
     assert world.processes(job_id) == []
 
 
+@pytest.mark.long
 def test_job_with_a_port_is_open_from_its_start_and_its_readiness_follows_the_answers(world, free_port):
     job_id = world.start(
         SERVES.replace("PORT", str(free_port)),
@@ -143,6 +144,7 @@ def test_kept_sandbox_makes_room_for_others_and_its_job_has_failed(world, asked)
     assert (ended.state, ended.error_type) == (JobState.FAILED, "SCRIPT_ERROR")
 
 
+@pytest.mark.long
 def test_time_limit_ends_a_kept_sandbox(world):
     document = {"interactive_config": {"keep_on_failure_seconds": 600}}
     job_id = world.start(FAILS, document=document, max_runtime_seconds=3)
@@ -171,6 +173,7 @@ def test_script_that_was_cancelled_or_succeeds_keeps_nothing(world):
     assert "job.kept" not in kinds(world, done) + kinds(world, cancelled)
 
 
+@pytest.mark.long
 def test_sessions_survive_the_failure_of_a_rank_whose_sandbox_stays(world):
     script = "import time, pathlib\nprint('ready', flush=True)\n"
     script += "while not pathlib.Path('fail').exists(): time.sleep(0.05)\nraise SystemExit(7)\n"
@@ -213,6 +216,7 @@ def test_shell_in_a_job_without_sandbox_is_for_scripts_alone(bare_world):
     assert run(world, open_sandbox(world, job_id), "echo", "in") == ("in\n", 0)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(find_spec("jupyterlab") is not None, reason="JupyterLab is here")
 def test_notebook_without_jupyterlab_is_a_line_of_the_history_and_the_job_runs_on(world):
     script = "import pathlib, time\nwhile not pathlib.Path('end').exists(): time.sleep(0.05)\n"

@@ -11,6 +11,7 @@ import pytest
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import JobState
 from app.host import processes
+from tests.systems.roles import begin, role, submit
 from tests.systems.system import wait_for
 from workers.sandbox.control_groups import CONTROLLERS, Limits, find_hierarchies, joining
 from workers.sandbox.cores import take_cores
@@ -61,6 +62,7 @@ def left(job_id):
     return [path for parent in find_hierarchies().parents.values() for path in parent.glob(f"{job_id}.*")]
 
 
+@pytest.mark.long
 @needs_groups
 @pytest.mark.usefixtures("no_memory_kills")
 def test_job_over_its_memory_limit_ends_with_the_limit_in_its_reason(world):
@@ -76,6 +78,7 @@ def test_job_over_its_memory_limit_ends_with_the_limit_in_its_reason(world):
     world.wait(lambda: not left(job_id), 10, job_id)
 
 
+@pytest.mark.long
 @needs_groups
 def test_fork_bomb_is_refused_processes_and_leaves_none(world):
     job_id = world.start(FORKS, resources={"limits": {"processes": 100}})
@@ -98,6 +101,7 @@ def test_job_without_limits_has_the_nodes_limit_of_processes(make_world):
     assert "refused BlockingIOError True" in world.log(job_id)
 
 
+@pytest.mark.long
 def test_job_that_keeps_too_many_files_is_ended_and_not_retried(world):
     script = "import time\nopen('file', 'wb').write(b'x' * (30 << 20))\nprint('written', flush=True)\ntime.sleep(60)\n"
     job_id = world.start(script, resources={"limits": {"storage_mb": 20}})
@@ -169,6 +173,7 @@ def test_job_that_needs_more_than_the_worker_may_have_says_so(world):
     assert f"limits.open_files is {most + 1}, and this node may give {most}" in world.attempt(job_id).end_reason
 
 
+@pytest.mark.long
 def test_job_with_reserved_cores_stays_on_those_that_no_other_has(make_world):
     world = make_world(TRAINYARD_NODE_PIN_CORES="true")
     usable = sorted(os.sched_getaffinity(0))
@@ -190,6 +195,30 @@ def test_job_with_reserved_cores_stays_on_those_that_no_other_has(make_world):
     assert shares.message.startswith(f"no cores of its own: {len(usable)} of {len(usable)} were not free")
     assert cores_events(world, without) == []
     assert set(take_cores(world.settings.data.dir, len(own), own).numbers) == set(own)  # they are free again
+
+
+def test_the_roles_of_a_job_share_the_cores_that_they_reserve(make_world):
+    world = make_world(TRAINYARD_NODE_PIN_CORES="true")
+    usable = sorted(os.sched_getaffinity(0))
+    says = "import os\nprint(sorted(os.sched_getaffinity(0)), flush=True)\n"
+
+    def ran(*cores):
+        job_id = submit(world, [role(f"role-{n}", says, cores=each) for n, each in enumerate(cores)])
+        begin(world, job_id)
+        world.wait_for_end(job_id)
+        return job_id
+
+    alone, mixed, crowded = ran(1), ran(1, 0), ran(*[1] * len(usable))
+    other = take_cores(world.settings.data.dir, 1, usable)
+    late = ran(*[1] * len(usable))
+
+    (has,) = cores_events(world, alone)
+    assert (has.data["wanted"], [str(has.data["cores"])]) == (1, world.log(alone))
+    assert cores_events(world, mixed) == []
+    assert set(world.log(mixed)) == {str(usable)}
+    assert [event.data["cores"] for event in cores_events(world, crowded)] == [usable]
+    assert [(event.data["wanted"], event.data["cores"]) for event in cores_events(world, late)] == [(len(usable), [])]
+    other.release()
 
 
 def cores_events(world, job_id):

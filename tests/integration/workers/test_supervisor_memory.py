@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from app.domain.lifecycle.states import JobState
-from tests.sandbox.expectations import may_hold_scores
+from app.host.oom_score import holds_scores
 
 GROUPS = Path("/sys/fs/cgroup/memory")  # version 1, as far as this test can make a group of its own
 EATS = """
@@ -63,7 +63,6 @@ def test_ranks_go_before_their_supervisor_when_memory_runs_out(world):
     assert int(world.log(job_id)[0]) > int(Path("/proc/self/oom_score_adj").read_text())
 
 
-@pytest.mark.skipif(not may_hold_scores(), reason="only a worker with CAP_SYS_RESOURCE can hold a job to its place")
 def test_ranks_can_not_go_behind_the_platform_when_memory_runs_out(world):
     script = (
         "import pathlib\nfile = pathlib.Path('/proc/self/oom_score_adj')\nnow = int(file.read_text())\n"
@@ -75,4 +74,6 @@ def test_ranks_can_not_go_behind_the_platform_when_memory_runs_out(world):
 
     world.wait_for_end(job_id)
 
-    assert world.log(job_id) == ["PermissionError", "PermissionError", "3"], world.describe(job_id)
+    # Where the kernel does not hold scores, /proc is read-only.
+    met = ["PermissionError", "PermissionError", "3"] if holds_scores() else ["OSError"] * 3
+    assert world.log(job_id) == met, world.describe(job_id)

@@ -38,6 +38,7 @@ def test_event_files_outlive_failures_and_go_on_after_a_resume(world):
     assert not any(path in job.report["weight_files"] for path in recorded)
 
 
+@pytest.mark.long
 def test_processor_and_memory_of_any_script_are_metrics_at_its_current_step(world):
     script = """
 import time

@@ -38,7 +38,7 @@ from workers.supervisor.control.stop_controller import (
 )
 from workers.supervisor.main import Supervisor
 from workers.supervisor.ranks.event_loop import EventLoop
-from workers.supervisor.ranks.observations import Observations
+from workers.supervisor.ranks.observations import TIME_LIMIT, Observations
 from workers.supervisor.ranks.oom_kills import RecentKills
 from workers.supervisor.ranks.verdict import judge
 
@@ -164,6 +164,52 @@ def test_pause_that_would_lose_steps_is_given_up_after_that_time(stops, part):
 
     assert part.calls == ["ranks are asked to pause", "ranks are asked to continue", "the pause is withdrawn"]
     assert (observations.stopping, observations.pause_given_up) == (None, True)
+
+
+def test_pause_that_is_taken_back_before_ranks_run_is_left_to_the_end_of_the_attempt(stops, part):
+    controller, observations, _ = stops
+    part.root_pid = 0
+    controller.stop("pause")
+
+    controller.apply(ControlRequests(requested=None, pause_saves=True, checkpoint_requests=0))
+
+    assert (observations.stopping, part.calls) == ("pause", ["ranks are asked to pause"])
+
+
+def test_pause_that_is_taken_back_once_the_ranks_have_stopped_is_left_to_the_end_of_the_attempt(stops, part):
+    controller, observations, _ = stops
+    controller.stop("pause")
+    observations.result, observations.exit_code = Result(stopped="pause", step=5), 0
+
+    controller.apply(ControlRequests(requested=None, pause_saves=True, checkpoint_requests=0))
+
+    outcome = judge(observations)
+    assert (outcome.kind, outcome.on_request) == ("paused", True)
+
+
+@pytest.mark.parametrize("seen", [(None, "pause"), ("requeue",), ("preempt",)])
+def test_ranks_continue_when_their_pause_is_taken_back_and_may_be_asked_to_stop_again(stops, part, seen):
+    controller, observations, _ = stops
+    controller.stop("pause")
+
+    for requested in seen:
+        controller.apply(ControlRequests(requested=requested, pause_saves=True, checkpoint_requests=0))
+
+    assert part.calls == ["ranks are asked to pause", "ranks are asked to continue", f"ranks are asked to {seen[-1]}"]
+    assert (observations.stopping, observations.forced) == (seen[-1], seen[-1] != "pause")
+
+
+def test_time_that_ended_during_a_pause_counts_once_the_pause_is_taken_back(stops, part):
+    controller, observations, loop = stops
+    controller.stop("pause")
+    controller.limit_time(0)
+    min(loop._timers)[-1]()
+    assert observations.stopping == "pause"
+
+    controller.apply(ControlRequests(requested=None, pause_saves=True, checkpoint_requests=0))
+
+    assert part.calls == ["ranks are asked to pause", "ranks are asked to continue", "ranks are asked to pause"]
+    assert (observations.stopping, observations.forced) == (TIME_LIMIT, True)
 
 
 def test_pause_that_was_saved_is_one_although_the_ranks_do_not_end(stops, part):

@@ -111,10 +111,12 @@ def environments(world: World) -> list[Path]:
     return sorted(path.parent for path in (world.data_dir / "cache" / "packages").glob("*/packages.json"))
 
 
+@pytest.mark.long
 def test_script_imports_its_packages(node: World, index: Index) -> None:
     assert "version 1.2.3" in lines(node, index, requirements=["greeting==1.2.3"])
 
 
+@pytest.mark.long
 def test_second_job_uses_what_the_first_one_installed(node: World, index: Index) -> None:
     first = submit(node, index, requirements=["greeting"])
     node.wait_for_end(first, 60)
@@ -186,6 +188,7 @@ def test_private_index_is_refused_where_the_operator_does_not_allow_it(
     assert index.asked == []
 
 
+@pytest.mark.long
 def test_name_that_leads_to_a_private_address_is_refused(make_world: Callable[..., World], index: Index) -> None:
     """The submission can't know it: a name like any other."""
     url = index.url.replace("127.0.0.1", "localhost4.localdomain4")
@@ -296,6 +299,7 @@ def test_version_that_the_node_does_not_have_lists_those_it_has(node: World, ind
     assert index.asked == []
 
 
+@pytest.mark.long
 def test_sources_are_built_only_where_the_job_says_so(node: World, index: Index) -> None:
     backend = BACKEND.replace("PORT", str(index.port)).replace("DATABASE", str(node.directory / "mine"))
     index.files["made-1.tar.gz"] = source("made", "1", backend)

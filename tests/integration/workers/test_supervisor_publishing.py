@@ -60,6 +60,7 @@ def published(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in directory.iterdir() if not path.name.startswith(".")}
 
 
+@pytest.mark.long
 def test_model_is_copied_and_pushed_and_kept(world, hub):
     target = world.directory / "mine" / "out"
     job_id = start(world, output_path=str(target), **PUSH)
@@ -74,6 +75,7 @@ def test_model_is_copied_and_pushed_and_kept(world, hub):
     assert world.states(job_id)[-2:] == ["EXPORTING", "COMPLETED"]
 
 
+@pytest.mark.long
 def test_model_that_cannot_be_published_is_kept(world, hub):
     hub.fail("POST /api/repos/create", 403)
     job_id = start(world, **PUSH)
@@ -105,6 +107,7 @@ def test_cancel_ends_an_upload(world, hub):
     assert world.processes(job_id) == []
 
 
+@pytest.mark.long
 def test_upload_that_dies_with_its_supervisor_is_done_by_the_next(world, hub):
     hub.stall("POST .*/commit/")
     target = world.directory / "mine" / "out"

@@ -151,6 +151,7 @@ def answer_of(connection: socket.socket, path: str) -> str:
     return response.read().decode()
 
 
+@pytest.mark.long
 def test_replica_answers_through_its_relay_and_is_completed_by_a_drain(any_world: World) -> None:
     world = any_world
     job_id = start(world)
@@ -205,6 +206,7 @@ def test_relay_of_a_killed_supervisor_refuses_and_its_fence_is_stale(world: Worl
     assert replica_of(world, job_id).port == replica.port
 
 
+@pytest.mark.long
 def test_job_that_is_no_replica_has_no_endpoint(world: World) -> None:
     job_id = start(world)
     serving(world, job_id)

@@ -33,6 +33,7 @@ def killed_rank(world: World, script: str, line: str) -> str:
     return job_id
 
 
+@pytest.mark.long
 def test_killed_rank_is_restarted_by_the_same_supervisor(any_world):
     world = any_world
     job_id = world.start(training(steps=60, pause=0.1, save_at=(3,)), ranks=2)
@@ -60,6 +61,7 @@ def test_killed_rank_is_restarted_by_the_same_supervisor(any_world):
     assert log.count("resumed at 3") == 2
 
 
+@pytest.mark.long
 def test_what_the_first_attempt_left_on_the_node_is_gone(world):
     job_id = killed_rank(world, training(steps=2000, pause=0.05, save_at=(3,)), "step 5")
 
@@ -71,6 +73,7 @@ def test_what_the_first_attempt_left_on_the_node_is_gone(world):
     assert not directory.exists()
 
 
+@pytest.mark.long
 def test_lease_is_renewed_over_the_restart_and_the_node_worker_knows_the_supervisor(world):
     job_id = world.start(training(steps=2000, pause=0.05, save_at=(3,)))
     world.wait_for_line(job_id, "step 5")
@@ -95,6 +98,7 @@ def test_lease_is_renewed_over_the_restart_and_the_node_worker_knows_the_supervi
     assert world.wait_for_end(job_id, 5).state is JobState.CANCELLED
 
 
+@pytest.mark.long
 def test_supervisor_of_the_second_attempt_is_fenced_too(make_world):
     world = make_world(
         TRAINYARD_LEASE_RENEW_SECONDS="0.3", TRAINYARD_LEASE_FENCE_SECONDS="1.5", TRAINYARD_LEASE_TTL_SECONDS="6"
@@ -109,6 +113,7 @@ def test_supervisor_of_the_second_attempt_is_fenced_too(make_world):
     assert time.monotonic() - began < 2.5
 
 
+@pytest.mark.long
 def test_checkpoint_requested_during_the_restart_is_made_and_sigterm_puts_the_job_back(world):
     job_id = world.start(training(steps=2000, pause=0.05))
     world.wait_for_line(job_id, "step 3")
@@ -138,6 +143,7 @@ def held_by(pid: int) -> tuple[list[str], list[str], int]:
     return files, threads, (process / "timers").read_text().count("ID:")
 
 
+@pytest.mark.long
 def test_the_program_keeps_program_with_nothing_of_the_attempts_before(world):
     job_id = world.start(training(steps=2000, pause=0.05))
     world.wait_for_line(job_id, "step 3")
@@ -183,6 +189,7 @@ def said_by(program: str) -> tuple[str, int]:
     return output.strip(), process.pid
 
 
+@pytest.mark.long
 def test_program_that_keeps_program_is_found_by_the_command_of_the_next_attempt():
     assert said_by(PRELUDE + FINALE)[0] == "continues True"
 
@@ -198,6 +205,7 @@ os.kill(os.getpid(), signal.SIGUSR1)
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("obstacle", [THREAD, UPGRADED], ids=["a thread that hangs", "code that was replaced"])
 def test_program_with_an_obstacle_starts_anew_and_signals_wait_for_it(obstacle):
     said, pid = said_by(PRELUDE + HELD + obstacle + FINALE)
@@ -217,6 +225,7 @@ print(following.machine_stops)
 """
 
 
+@pytest.mark.long
 def test_signals_wait_for_the_next_attempt_of_a_program_that_keeps_program():
     said, _ = said_by(PRELUDE + HELD + LISTENS)
 

@@ -176,6 +176,7 @@ def test_any_location_is_accepted_or_refused_for_each_use(place: str) -> None:
         ("data_config", "sources", 0, "path"),
         ("training_config", "base_model", "model_id"),
         ("output_config", "output_path"),
+        ("output_config", "log_path"),
     ):
         document = make_document(resource_config={"device_type": "auto"}, output_config={})
         replace(document, path, place)

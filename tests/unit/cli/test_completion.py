@@ -22,6 +22,7 @@ JOBS = [
     {"job_id": "job-0193cccc", "name": "twice", "status": "FAILED"},
     {"job_id": "job-0193dddd", "name": "two words", "status": "FAILED"},
 ]
+TASKS = [{"role": "trainer", "count": 1}, {"role": "rollout", "count": 2}]
 PAGE = success({"jobs": JOBS, "next_page_token": None})
 NODES = success({"nodes": [{"name": "gpu-1", "status": "ready"}, {"name": "gpu-2", "status": "lost"}]})
 IMPORTED = """
@@ -77,6 +78,7 @@ def in_bash(environment: dict[str, str], line: str) -> list[str]:
     return done.stdout.split("\n")[:-1] if done.stdout.strip() else []
 
 
+@pytest.mark.long
 def test_bash_completes_commands_and_options(environment: dict[str, str]) -> None:
     assert in_bash(environment, "trainyard wat") == ["watch"]
     assert in_bash(environment, "trainyard recipes ") == ["list", "show", "submit"]
@@ -101,6 +103,21 @@ def test_bash_completes_names_of_the_group(environment: dict[str, str], server: 
     server.script(NODES)
 
     assert in_bash(environment, "trainyard nodes show gpu") == ["gpu-1", "gpu-2"]
+
+
+@pytest.mark.parametrize("line", ["exec JOB --role ", "shell --index 1 JOB --role ", "logs JOB -f --role "])
+def test_bash_completes_roles_of_the_job(environment: dict[str, str], server: ScriptedServer, line: str) -> None:
+    job = "job-0193aaaa-0000-7000-8000-000000000000"
+    server.script(success({"job_id": job, "name": "rl", "status": "TRAINING", "tasks": TASKS}))
+
+    assert in_bash(environment, f"trainyard {line.replace('JOB', job)}") == ["trainer", "rollout"]
+    assert in_bash(environment, f"trainyard {line.replace('JOB', job)}ro") == ["rollout"]
+
+
+def test_no_roles_are_asked_for_without_a_job(environment: dict[str, str], server: ScriptedServer) -> None:
+    assert in_bash(environment, "trainyard exec --role ") == []
+    assert in_bash(environment, "trainyard keys create ci --role x") == []
+    assert server.seen == []
 
 
 def test_answers_are_kept_for_a_moment_and_for_one_key(environment: dict[str, str], server: ScriptedServer) -> None:

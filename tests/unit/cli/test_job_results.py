@@ -286,8 +286,26 @@ def test_validate_sets_values_and_needs_no_data_of_a_script(server: ScriptedServ
 
     assert (without.exit_code, with_data.exit_code) == (0, 0), without.output
     assert without.stderr == "Not checked: the job is a script and names no data\n"
-    assert "trainyard submit --dry-run" in without.stdout
+    assert "by --code, or submit --dry-run" in without.stdout
     assert [json.loads(seen[3])["data_config"] for seen in server.seen] == [{"sources": [{"path": "a.jsonl"}]}]
+
+
+def test_validate_with_code_reports_what_admission_would_refuse(server: ScriptedServer, tmp_path: Path) -> None:
+    said = ["admission would fail it with DATA_ERROR: no a.jsonl", "ttl has no effect"]
+    report = {"valid": True, "errors": [], "warnings": ["few"], "left_out": [], "sources": [{"index": 0}]}
+    nothing = b'{"object": "list", "data": [], "has_more": false}'
+    server.script(lambda handler: handler.reply(200, nothing), success({"warnings": said}), success(report))
+    (tmp_path / "train.py").write_text("")
+    (tmp_path / "job.yaml").write_text(
+        "training_config: {framework: {custom_script_path: train.py}}\ndata_config: {sources: [{path: a.jsonl}]}\n"
+    )
+
+    answer = run("validate", "job.yaml", "--code", ".", "--json")
+
+    found = json.loads(answer.stdout)
+    assert [seen[:2] for seen in server.seen[1:]] == [("POST", "/v1/jobs?dry_run=true"), ("POST", "/v1/data/validate")]
+    assert (answer.exit_code, found["valid"], found["errors"]) == (1, False, [{"message": said[0]}])
+    assert found["warnings"] == [said[1], "few"]
 
 
 def test_report_of_a_running_job_says_so(server: ScriptedServer) -> None:

@@ -57,6 +57,29 @@ def test_set_puts_a_value_where_its_path_says(path: str, text: str, found: objec
     assert type(value) is type(found)
 
 
+def test_parameters_of_sweeps_have_names_with_dots() -> None:
+    document: dict[str, Any] = {"parameters": {"data_config.batch_size": {"type": "int", "min": 4, "max": 32}}}
+
+    assign(
+        document,
+        [
+            ("parameters.data_config.batch_size.max", "64"),
+            ("parameters.data_config.seed", "3"),
+            ("parameters.environment.MODE.values", '["a", "b"]'),
+            ("parameters.environment.max", "1"),
+            ("parameters.lr", '{"type": "double"}'),
+        ],
+    )
+
+    assert document["parameters"] == {
+        "data_config.batch_size": {"type": "int", "min": 4, "max": 64},
+        "data_config.seed": 3,
+        "environment.MODE": {"values": ["a", "b"]},
+        "environment.max": 1,
+        "lr": {"type": "double"},
+    }
+
+
 def test_lists_that_are_not_there_are_filled_item_by_item() -> None:
     document: dict[str, Any] = {}
     assign(

@@ -76,6 +76,50 @@ def test_fork_takes_its_changes_from_a_file_and_options_win(server: ScriptedServ
     assert answer.stderr == "Warning: job.x: no effect\nFollow it with: trainyard sweep watch sweep-2\n"
 
 
+def test_fork_sets_values_within_the_parts_of_its_sweep(server: ScriptedServer) -> None:
+    server.script(success(sweep(labels={"team": "a"})), success(CREATED, 201))
+
+    answer = run(
+        *("fork", "sweep-1", "--set", "parameters.learning_rate.max=0.01", "--set", "method.startup_trials=5"),
+        *("--set", "parameters.data_config.batch_size.values=[8, 16]", "--set", "labels.round=2"),
+        *("--set", "parameters.data_config.seed=3", "--set", "budget.target=1.2", "--max-trials", "80"),
+    )
+
+    body = sent(server)[2]
+    learning_rate, batch_size = body["parameters"]["learning_rate"], body["parameters"]["data_config.batch_size"]
+    assert answer.exit_code == 0, answer.output
+    assert (learning_rate["min"], learning_rate["max"]) == (1e-5, 0.01)
+    assert (batch_size["values"], body["parameters"]["data_config.seed"]) == ([8, 16], 3)
+    assert set(body["parameters"]) == {*DOCUMENT["parameters"], "data_config.seed"}
+    assert body["method"] == {"name": "tpe", "startup_trials": 5}  # the server draws with another seed
+    assert body["labels"] == {"team": "a", "round": "2"}
+    assert body["budget"] == {"target": 1.2, "max_trials": 80}
+    assert "early_stopping" not in body
+
+
+def test_fork_sets_values_within_the_parts_of_its_file(server: ScriptedServer, tmp_path: Path) -> None:
+    file = tmp_path / "changes.yaml"
+    file.write_text("method: {name: gp}\n")
+    server.script(success(CREATED, 201))
+
+    run("fork", "sweep-1", "--file", str(file), "--set", "method.seed=9", "--set", "name=mine")
+
+    assert sent(server) == ("POST", "/v1/sweeps/sweep-1/fork", {"method": {"name": "gp", "seed": 9}, "name": "mine"})
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("job.training_config.hyperparameters.max_steps", "a fork has the job of its sweep"),
+        ("methods.seed", "(did you mean method?)"),
+    ],
+)
+def test_fork_sets_nothing_of_what_stays_as_it_is(server: ScriptedServer, path: str, said: str) -> None:
+    answer = run("fork", "sweep-1", "--set", f"{path}=3")
+
+    assert (answer.exit_code, said in answer.stderr, server.seen) == (2, True, [])
+
+
 def test_fork_refuses_a_budget_of_the_file_that_is_no_object(tmp_path: Path) -> None:
     file = tmp_path / "fork.json"
     file.write_text('{"budget": [3]}')

@@ -209,6 +209,7 @@ def test_what_no_node_would_accept_is_refused_with_its_field(changes, field, why
     assert refused.value.field == field
 
 
+@pytest.mark.long
 @given(
     st.builds(
         config,

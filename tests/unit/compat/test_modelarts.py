@@ -307,6 +307,7 @@ def test_what_cannot_be_done_is_refused_by_its_name(algorithm, more, field):
 WORDS = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=8)
 
 
+@pytest.mark.long
 @given(
     parameters=st.dictionaries(st.from_regex(r"[a-z]{1,6}", fullmatch=True), WORDS, max_size=4),
     environment=st.dictionaries(st.from_regex(r"X[A-Z]{1,6}", fullmatch=True), WORDS, max_size=3),

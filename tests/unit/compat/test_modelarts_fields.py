@@ -6,10 +6,13 @@ import pytest
 
 from app.compat.modelarts.fields import QUOTAS_FIELDS, SEARCH_FIELDS, WORKSPACE_FIELDS, warnings_of_annotations
 from app.compat.modelarts.requests import CreateSchema, InstancesSchema, QuotasSchema, SearchSchema
+from app.domain.errors import BadSpec
 from app.http.errors import BadShape
 from app.http.request_body import validated
 from app.schemas.spec.field_verdicts import field_paths
 from tests.unit.compat.test_modelarts import ALGORITHM, USUAL, named, translated
+
+INPUT = {"name": "d", "remote": {"obs": {"obs_url": "/bucket/d/"}}}
 
 
 @pytest.mark.parametrize(
@@ -65,8 +68,8 @@ def test_garbage_is_refused_by_the_name_of_its_field(part, field):
 
 def test_what_has_no_effect_is_named_with_the_reason():
     spec = {
-        "volumes": [{"nfs": {"nfs_server_path": "10.0.0.1:/x", "local_path": "/x", "read_only": False}}],
-        "log_export_path": {"obs_url": "obs://b/logs"},
+        "volumes": [{"nfs": {"nfs_server_path": "nas:/x", "local_path": "/x", "read_only": False}}],
+        "log_export_path": {"obs_url": "obs://b/logs", "host_path": "/srv/logs"},
         "notification": {"topic_urn": "urn:x", "events": ["Failed"]},
         "resource": {"policy": "regular", "flavor_name": "x", "flavor_detail": {"flavor_type": "CPU"}},
     }
@@ -85,12 +88,12 @@ def test_what_has_no_effect_is_named_with_the_reason():
         "algorithm.summary.log_dir.pfs.pfs_path",
         "spec.resource.flavor_name",
         "spec.resource.flavor_detail",
-        "spec.log_export_path.obs_url",
         "spec.notification.topic_urn",
         "spec.notification.events",
         "endpoints.ssh.key_pair_names",
         "metadata.workspace_id",
-        "spec.volumes.0.nfs",
+        "spec.log_export_path.host_path",
+        "spec.volumes.0.nfs.read_only",
     ]
     assert all(line.partition(": ")[2] for line in native.warnings)
 
@@ -168,11 +171,34 @@ def test_directories_lie_at_the_paths_that_the_document_names(algorithm, mounts)
     assert not any(each["required"] for each in found)
 
 
-def test_volumes_that_the_operator_has_mounted_are_data_at_their_paths():
-    def nfs(path: str, **more: Any) -> dict[str, Any]:
-        return {"nfs": {"nfs_server_path": path, "local_path": f"/home/{path[-1]}", **more}}
+@pytest.mark.parametrize(
+    ("algorithm", "expected"),
+    [
+        ({"inputs": [{**INPUT, "local_dir": "/usr/d"}]}, "algorithm.inputs.local_dir: /usr/d belongs to the system"),
+        ({"outputs": [{**INPUT, "local_dir": "d"}]}, "algorithm.outputs.local_dir: d is not absolute"),
+        (
+            {"inputs": [{**INPUT, "local_dir": "/home/d"}, {**INPUT, "name": "e", "local_dir": "/home/d/"}]},
+            "algorithm.inputs.local_dir: /home/d is the path of another one",
+        ),
+    ],
+)
+def test_channel_that_does_not_lie_at_its_path_has_a_warning(algorithm, expected):
+    (line,) = translated({"command": "ls", **algorithm}).warnings
 
-    volumes = [nfs("nas:/a", read_only=True), nfs("nas:/x/b", read_only=False), nfs("192.0.2.1:/c"), {"pfs": {"x": 1}}]
+    assert line.startswith(expected)
+
+
+def nfs(path: str, **more: Any) -> dict[str, Any]:
+    return {"nfs": {"nfs_server_path": path, "local_path": f"/home/{path[-1]}", **more}}
+
+
+PFS = {"pfs": {"pfs_path": "/bucket/c", "local_path": "/home/c/"}}
+OBS = {"obs": {"obs_path": "obs://bucket/e", "local_path": "/home/e"}}
+CODE = {"code_dir": "obs://b/src/", "local_code_dir": "/home/code"}
+
+
+def test_volumes_are_data_at_their_paths():
+    volumes = [nfs("nas:/a", read_only=True), nfs("nas:/x/b", read_only=False), PFS, OBS]
     algorithm = {
         "command": "ls /home/a /home/c",
         "inputs": [{"name": "d", "remote": {"obs": {"obs_url": "obs://b/d"}}}],
@@ -183,20 +209,37 @@ def test_volumes_that_the_operator_has_mounted_are_data_at_their_paths():
         {"id": "sft", "parameters": [{"name": "base_model", "value": "m"}]}, spec={"volumes": volumes}
     )
 
-    assert native.document["data_config"]["sources"] == [
-        {"path": "obs://b/d"},
-        {"path": "nfs/nas/a"},
-        {"path": "nfs/nas/x/b"},
-    ]
+    places = ["obs://b/d", "nfs/nas/a", "nfs/nas/x/b", "obs://bucket/c", "obs://bucket/e"]
+    assert native.document["data_config"]["sources"] == [{"path": place} for place in places]
     assert native.document["resource_config"]["mounts"] == [
-        {"path": "/home/a", "type": "data", "source": 1, "required": False},
-        {"path": "/home/b", "type": "data", "source": 2, "required": False},
+        {"path": f"/home/{name}", "type": "data", "source": number, "required": False}
+        for number, name in enumerate("abce", 1)
     ]
     assert native.document["training_config"]["framework"]["custom_command"][2].startswith(
-        "ls $(TRAINYARD_DATA_1) /home/c "
+        "ls $(TRAINYARD_DATA_1) $(TRAINYARD_DATA_3) "
     )
-    assert named(native) == ["spec.volumes.pfs", "spec.volumes.1.nfs.read_only", "spec.volumes.2.nfs"]
-    assert named(built_in) == ["spec.volumes.pfs", *(f"spec.volumes.{number}.nfs" for number in range(3))]
+    assert named(native) == ["spec.volumes.1.nfs.read_only"]
+    assert named(built_in) == [f"spec.volumes.{n}.{kind}" for n, kind in enumerate(("nfs", "nfs", "pfs", "obs"))]
+
+
+@pytest.mark.parametrize(
+    ("volumes", "field"),
+    [
+        ([nfs("192.0.2.1:/c")], "spec.volumes.0.nfs.nfs_server_path"),
+        ([{"obs": {**OBS["obs"], "local_path": "/usr/lib"}}], "spec.volumes.0.obs.local_path"),
+        ([{"obs": {**OBS["obs"], "local_path": "data"}}], "spec.volumes.0.obs.local_path"),
+        ([PFS, nfs("nas:/c")], "spec.volumes.1.nfs.local_path"),
+        ([{"obs": {**OBS["obs"], "local_path": "/home/code/"}}], "spec.volumes.0.obs.local_path"),
+        ([{"obs": {**OBS["obs"], "local_path": "/"}}], "spec.volumes.0.obs.local_path"),
+        ([{}], "spec.volumes.0"),
+        ([{**PFS, **OBS}], "spec.volumes.0"),
+    ],
+)
+def test_volumes_that_can_not_be_mounted_are_refused(volumes, field):
+    with pytest.raises(BadSpec) as refused:
+        translated({**CODE, "command": "ls"}, spec={"volumes": volumes})
+
+    assert refused.value.field == field
 
 
 def test_later_annotations_about_faults_are_named():

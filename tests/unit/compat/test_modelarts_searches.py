@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from app.compat.modelarts.algorithms import ALGORITHMS, TYPE_EN, algorithm_list, template
 from app.compat.modelarts.requests import CreateSchema
-from app.compat.modelarts.searches import FIELD, Search, search_of
+from app.compat.modelarts.searching.searches import FIELD, Search, search_of
 from app.compat.modelarts.to_native import to_native
 from app.domain.errors import BadSpec, NotFound
 from app.domain.sweeps.documents import trial_document

@@ -34,6 +34,7 @@ ROLLOUT: dict[str, Any] = {
     "task_resource": {"flavor_id": "trainyard.cpu.1", "node_count": 2, "pool_id": "pool-1"},
 }
 PARAMETERS = [{"name": "seed", "value": "7"}]
+MODEL = [{"name": "base_model", "value": "team/base"}]
 
 
 def test_tasks_become_roles_with_flavors_and_counts() -> None:
@@ -99,13 +100,27 @@ def test_what_has_no_effect_is_named() -> None:
     task = {
         **ROLLOUT,
         "algorithm": {**ROLLOUT["algorithm"], "engine": {"engine_name": "PyTorch", "run_user": "1000"}},
-        "log_export_path": {"obs_url": "obs://bucket/logs/"},
+        "log_export_path": {"obs_url": "obs://bucket/logs/", "host_path": "/srv/logs"},
     }
     assert named(translated({}, tasks=[TRAINER, task])) == [
         "tasks.algorithm.engine.engine_name",
         "tasks.algorithm.engine.run_user",
-        "tasks.log_export_path.obs_url",
+        "tasks.log_export_path.host_path",
     ]
+
+
+def test_logs_of_tasks_lie_in_one_directory() -> None:
+    logs, others = ({"log_export_path": {"obs_url": f"/bucket/{name}/"}} for name in ("logs", "others"))
+
+    native = translated({}, tasks=[{**TRAINER, **logs}, ROLLOUT])
+    assert native.document["output_config"]["log_path"] == "obs://bucket/logs/"
+    assert named(native) == []
+
+    with pytest.raises(BadSpec) as refused:
+        translated({}, tasks=[{**TRAINER, **logs}, {**ROLLOUT, **others}])
+    assert refused.value.field == "tasks.log_export_path"
+    with pytest.raises(BadSpec):
+        translated({}, tasks=[{**TRAINER, **logs}], spec={**others})
 
 
 def test_tasks_are_returned_as_they_were_sent() -> None:
@@ -134,7 +149,7 @@ def test_tasks_are_returned_as_they_were_sent() -> None:
     ("algorithm", "more", "field"),
     [
         (ALGORITHM, {"tasks": [{"role": "a"}], "spec": {"resource": {"node_count": 2}}}, "spec.resource.node_count"),
-        ({"id": "sft"}, {"tasks": [{"role": "a"}]}, "algorithm.id"),
+        ({"id": "sft", "parameters": MODEL}, {"tasks": [{"role": "a"}]}, "tasks"),
         (ALGORITHM, {"tasks": [{"role": "a", "task_resource": {"flavor_id": "x"}}]}, "tasks.0.task_resource.flavor_id"),
         ({}, {"tasks": [{"role": "a", "algorithm": {"code_dir": "obs://b/a/"}}]}, "tasks.0.algorithm.boot_file"),
         (

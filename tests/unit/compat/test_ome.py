@@ -9,9 +9,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.compat.launchers import parse_launcher
 from app.compat.ome.fields import FIELDS, MODEL_FIELDS, RUNTIME_FIELDS
 from app.compat.ome.from_native import STATES, events_of, object_of, pods_of, rank_of
-from app.compat.ome.launchers import parse_launcher
 from app.compat.ome.manifests import BaseModelSchema, JobSpecSchema, RuntimeSchema, RuntimeSpecSchema, TrainingJobSchema
 from app.compat.ome.places import place
 from app.compat.ome.runtimes import BUILT_IN
@@ -193,16 +193,17 @@ def test_ranks_are_started_by_the_platform(runtime, trainer, command, config, no
         (["torchrun", "--standalone", "--no-python", "bash", "x.sh"], ["bash", "x.sh"], ""),
         (
             ["/usr/bin/mpirun", "--allow-run-as-root", "-x", "A", "-mca", "a", "b", "-N", "2", "./a.out"],
-            ["./a.out"],
+            ["env", "OMPI_MCA_a=b", "./a.out"],
             "2",
         ),
+        (["sh", "-c", "mpirun -N 2 ./a.out $X"], ["sh", "-c", "./a.out $X"], "2"),
         (["python3", "-m", "torch.distributed.run", "--nproc-per-node", "auto", "t.py"], ["python3", "t.py"], "auto"),
         (["python", "-m", "team.train"], ["python", "-m", "team.train"], ""),
         ([], [], ""),
     ],
 )
 def test_launchers_are_stripped_from_commands(words, rest, per_node):
-    found = parse_launcher(words)
+    found = parse_launcher(words, "spec.trainer.command")
 
     assert (found.command, found.per_node) == (rest, per_node)
 

@@ -204,6 +204,7 @@ _names = st.text("abcXYZ_019.-", min_size=1, max_size=6).filter(lambda name: re.
 _ome = DRAWN.filter(lambda raw: raw["type"] != "bool" and "step" not in raw)
 
 
+@pytest.mark.long
 @given(st.dictionaries(_names, _ome, min_size=1, max_size=4), st.integers(0, 2**32))
 def test_spaces_round_trip(parameters, seed):
     try:

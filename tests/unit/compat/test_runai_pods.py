@@ -108,7 +108,7 @@ def test_limit_that_only_some_pods_have_is_left_out():
 @pytest.mark.parametrize(
     ("spec", "master", "field"),
     [
-        ({"distributedFramework": "MPI"}, {}, "spec.distributedFramework"),
+        ({"distributedFramework": "JAX"}, {}, "spec.distributedFramework"),
         ({"compute": HALF}, {"compute": {"gpuDevicesRequest": 2}}, "masterSpec.compute"),
         ({}, {"compute": {**HALF, "gpuDevicesRequest": 2}}, "masterSpec.compute.gpuRequestType"),
         ({}, {"args": "'"}, "masterSpec.args"),

@@ -128,3 +128,16 @@ def test_empty_directories_are_mounted_and_those_that_can_not_be_are_named():
         "spec.storage.emptyDirVolume.relative",
         "spec.storage.emptyDirVolume.system",
     ]
+
+
+def test_volume_that_does_not_lie_at_its_path_has_a_warning() -> None:
+    claims = [
+        {"existingPvc": True, "claimName": name, "path": path} for name, path in (("a", "/data"), ("b", "/data/"))
+    ]
+    system = [{"path": "/srv/data", "mountPath": "/usr/data", "name": "own"}]
+
+    native = translated({"command": "ls /usr/data", "storage": {"pvc": claims, "hostPath": system}})
+
+    assert ignored_fields(native) == ["spec.storage.hostPath.own.mountPath", "spec.storage.pvc.1.path"]
+    assert [each["path"] for each in native.document["resource_config"]["mounts"]] == ["/data"]
+    assert native.document["training_config"]["framework"]["custom_command"] == ["ls", "$(TRAINYARD_DATA_0)"]

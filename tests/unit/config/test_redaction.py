@@ -96,6 +96,7 @@ def test_beginning_of_a_secret_at_the_end_of_a_cut_text_is_masked() -> None:
     assert redaction.redact_truncated("it is hunter2-is-long, and hun") == f"it is {MASK}, and hun"
 
 
+@pytest.mark.long
 def test_long_secrets_cost_little() -> None:
     redaction = Redaction(["\n".join(f"line {n} of a long key" for n in range(5000)), "xy" * 30_000])
 
@@ -168,6 +169,7 @@ def test_many_secrets_are_masked_as_few_are() -> None:
     assert redaction("nothing of it") == "nothing of it"
 
 
+@pytest.mark.long
 @given(
     st.lists(
         st.sampled_from(

@@ -67,6 +67,7 @@ def test_what_is_neither_is_an_error_of_its_own(said: bytes) -> None:
         read_status(said)
 
 
+@pytest.mark.long
 @given(st.dictionaries(st.sampled_from(["type", "message", "exit_code", "final", "signal"]), JSON))
 def test_texts_can_be_stored_and_sent(said: dict[str, object]) -> None:
     line = json.dumps({"type": "refused", "exit_code": 0} | said).encode()

@@ -100,6 +100,7 @@ def test_tpe_imports_neither_scipy_nor_torch():
     assert ran.stdout.split() == []
 
 
+@pytest.mark.long
 def test_a_question_for_importances_is_answered_beside_others():
     space = space_of(NUMBERS)
     history = [each for each in mixed_history(space, 60) if each.state == "completed"]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from itertools import chain, count, islice
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -94,6 +95,7 @@ def rows(blocks: list[LogLines]) -> list[Row]:
     return [(line.attempt, line.n, line.rank, line.line) for lines in blocks for line in lines]
 
 
+@pytest.mark.long
 @given(NODES, NODES, st.integers(1, 2), st.integers(1, 4), st.sets(st.integers(0, 12)), st.floats(0, 1), st.data())
 def test_blocks_are_read_back_once_and_in_order_from_every_cursor(
     first: list[tuple[int, list[str]]],
@@ -121,6 +123,7 @@ def test_blocks_are_read_back_once_and_in_order_from_every_cursor(
     assert [(line.attempt, line.n, line.rank, line.line) for line in tail] == of_rank[-limit:]
 
 
+@pytest.mark.long
 @given(NODES, NODES, st.integers(1, 4), st.sets(st.integers(0, 12)), st.floats(0, 1), st.data())
 def test_follower_gets_each_line_once_whichever_node_stores_its_lines_first(
     first: list[tuple[int, list[str]]],
@@ -146,6 +149,7 @@ def test_follower_gets_each_line_once_whichever_node_stores_its_lines_first(
         assert seen == sorted(seen)
 
 
+@pytest.mark.long
 @given(NODES, NODES, st.integers(0, 16), st.integers(0, 16), st.integers(1, 20), st.integers(1, 9))
 def test_tail_and_what_is_read_after_any_of_its_blocks_are_the_end_of_the_log(
     first: list[tuple[int, list[str]]],

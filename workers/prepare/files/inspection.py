@@ -18,6 +18,7 @@ from app.storage.keys import user_file_key
 from app.storage.storage import Storage
 from config.settings import Settings
 from workers.prepare.confined_program import last_line, run, scratch
+from workers.prepare.own_user import borrowed_user
 from workers.prepare.preflight_answer import answer
 from workers.sandbox.sandbox import BUBBLEWRAP, PROCESS, ProcessGroup, Sandbox, SandboxUnavailable, choose_sandbox
 from workers.sandbox.spec import SandboxSpec
@@ -79,8 +80,8 @@ def _inspect(
         output, log = (opened.enter_context((view.run_dir / name).open("w+b")) for name in (REPORT, LOG))
         command, failures = _command(settings, question, sandbox), _Failures()
         limit = max(1.0, until - time.monotonic())
-        with _fed(content, failures) as descriptor:
-            why = run(sandbox, command, SandboxSpec(view=view), (descriptor, output, log), limit)
+        with _fed(content, failures) as descriptor, borrowed_user(settings, view, sandbox) as user:
+            why = run(sandbox, command, SandboxSpec(view=view, user=user), (descriptor, output, log), limit)
         output.seek(0)
         return {"unavailable": failures.storage} if failures.storage else _read(output, log, why)
 

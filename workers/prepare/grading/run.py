@@ -13,6 +13,7 @@ from typing import IO, Any
 from app.domain.nodes.sandboxes import WITHOUT_NAMESPACES
 from config.settings import Settings
 from workers.prepare.confined_program import last_line, run, scratch
+from workers.prepare.own_user import borrowed_user
 from workers.prepare.preflight_answer import answer
 from workers.sandbox.sandbox import SandboxUnavailable, choose_sandbox
 from workers.sandbox.spec import SandboxSpec
@@ -43,7 +44,8 @@ def run_grader(settings: Settings, question: Mapping[str, Any]) -> Report:
         given, output, log = files
         given.write(_request_of(question["grading"]))
         given.seek(0)
-        spec = SandboxSpec(view=view, shm_mb=SHARED_MEMORY_MB)
+        user = opened.enter_context(borrowed_user(settings, view, sandbox))
+        spec = SandboxSpec(view=view, shm_mb=SHARED_MEMORY_MB, user=user)
         why = run(sandbox, _command(seconds), spec, (given.fileno(), output, log), seconds)
         output.seek(0)
         return _read(output, log, why)

@@ -72,10 +72,11 @@ class StopController:
         elif kind == "pause" and not self._withdrawing:
             self.stop(kind, save=requests.pause_saves, force=requests.pause_force)
         elif kind in ("requeue", "preempt"):
+            self._resume_if_stopped()  # for these never replace a pause: it was taken back just before
             self.stop(kind, force=True)
         elif kind == DRAIN:
             self._drain()
-        elif kind is None and self._follows:
+        elif kind is None:
             self._resume_if_stopped()
         while self.checkpoints_asked < requests.checkpoint_requests:
             self.checkpoints_asked += 1
@@ -201,11 +202,20 @@ class StopController:
             self._end_of_time()
 
     def _resume_if_stopped(self) -> None:
-        """Continue when the first node has given up the pause."""
-        if self._observed.stopping == "pause" and not self._observed.terminated:
-            self._observed.stopping = None
-            self._stops += 1
-            self._ranks.forget_stop()
+        """Continue when a user has taken the pause back, or, on other nodes, when the first one has given it up.
+
+        Ranks that do not run yet, or have stopped already, are left alone: the end of the attempt requeues the job.
+        """
+        if self._observed.stopping != "pause" or self._observed.terminated:
+            return
+        run = bool(self._ranks.root_pid) and not self._ranks.ended and self._observed.result is None
+        if not run and not self._follows:
+            return
+        self._observed.stopping, self._observed.pause_given_up = None, not self._follows
+        self._stops += 1
+        self._ranks.forget_stop()
+        if self._time_is_up and not self._follows:
+            self._end_of_time()
 
     def _on_withdrawn(self) -> None:
         self._withdrawing = False

@@ -3,7 +3,8 @@
 import contextlib
 import logging
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import psutil
 
@@ -13,14 +14,20 @@ from workers.supervisor.ranks.usage import MEBIBYTE, consumption_of
 log = logging.getLogger(__name__)
 
 FIRST_SECONDS, SAMPLE_SECONDS = 0.5, 5.0
+TELL_SECONDS = 10.0  # for people who look on: each time is a transaction
 Key = tuple[str, int]  # role, index
+Totals = dict[Key, dict[str, float]]
 
 
 class InstanceUsage:
-    """Samples on a thread of its own. ``instances``: by rank, the instance that it belongs to."""
+    """Samples on a thread of its own. ``instances``: by rank, the instance that it belongs to. ``tell`` gets the totals
+    now and then, on that thread, while they change.
+    """
 
-    def __init__(self, instances: Mapping[int, Key]) -> None:
+    def __init__(self, instances: Mapping[int, Key], tell: Callable[[Totals], None]) -> None:
         self._instances = instances
+        self._tell = tell
+        self._told: tuple[float, Totals] | None = None  # when, and what
         self._seconds: dict[tuple[Key, int], float] = {}  # by instance and process: a rank may be started again
         self._peak_bytes: dict[Key, int] = {}
         self._stopped = threading.Event()
@@ -32,7 +39,7 @@ class InstanceUsage:
     def stop(self) -> None:
         self._stopped.set()
 
-    def totals(self) -> dict[Key, dict[str, float]]:
+    def totals(self) -> Totals:
         """What was seen until now, by instance; the last moments before a process ends are not."""
         seconds: dict[Key, float] = {}
         for (key, _), used in list(self._seconds.items()):
@@ -62,9 +69,19 @@ class InstanceUsage:
         try:
             while not self._stopped.wait(wait):
                 self.sample(root_pid)
+                self._tell_if_due()
                 wait = SAMPLE_SECONDS
         except Exception:
             log.exception("the use of the instances is not observed any more")
+
+    def _tell_if_due(self) -> None:
+        now, totals = time.monotonic(), self.totals()
+        if not totals:
+            return
+        if self._told is not None and (totals == self._told[1] or now < self._told[0] + TELL_SECONDS):
+            return
+        self._told = now, totals
+        self._tell(totals)
 
 
 def _found(pids: Iterable[int]) -> Iterator[psutil.Process]:

@@ -7,7 +7,7 @@ supervisor of a job on one node needs no other, and answers at once.
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from app.database.engine import Database
@@ -28,7 +28,7 @@ from trainyard.protocol.role_messages import (
     WorkEnded,
     parse,
 )
-from workers.supervisor.ranks.instance_usage import InstanceUsage
+from workers.supervisor.ranks.instance_usage import InstanceUsage, Key
 from workers.supervisor.recording.report_writer import Note
 
 log = logging.getLogger(__name__)
@@ -91,7 +91,11 @@ class RoleProgress(NoRoles):
         self._changed = threading.Condition()
         self._closed = False
         self._exit_codes: dict[tuple[str, int], int] = {}
-        self._usage = InstanceUsage({rank: key for key, ranks in self._ranks.items() for rank in ranks})
+        self._usage = InstanceUsage(
+            {rank: key for key, ranks in self._ranks.items() for rank in ranks}, self._record_usage
+        )
+        self._writing = threading.Lock()  # of the row of the attempt: what was used must not follow its end
+        self._are_ends_recorded = False
 
     def begin(self, root_pid: int) -> None:
         """The ranks were launched below this process; they may wait for those of other nodes."""
@@ -130,7 +134,9 @@ class RoleProgress(NoRoles):
             try:
                 if work.is_gang:
                     role_rendezvous.report_progress(self._db, work, self._mine)
-                work_instances.record_ends(self._db, work.job_id, work.attempt, work.fence, ends)
+                with self._writing:
+                    self._are_ends_recorded = True
+                    work_instances.record(self._db, work.job_id, work.attempt, work.fence, ends)
             except LeaseLost:
                 raise
             except Exception as error:
@@ -141,6 +147,19 @@ class RoleProgress(NoRoles):
                 time.sleep(RETRY_SECONDS)
             else:
                 return
+
+    def _record_usage(self, used: Mapping[Key, Mapping[str, float]]) -> None:
+        """Write what the instances of this node have used by now, on the thread that observes them."""
+        work = self._work
+        with self._writing:
+            if self._are_ends_recorded:
+                return
+            try:
+                work_instances.record(self._db, work.job_id, work.attempt, work.fence, used)
+            except Exception as error:
+                if not is_transient(error):
+                    raise
+                log.warning("what the instances have used could not be written: %s", error)  # the next has it, too
 
     def _apply(self, report: RoleReport) -> None:
         if isinstance(report, TaskRestarted):

@@ -93,7 +93,12 @@ def _judge(observed: Observations) -> Outcome:
         limit = observed.time_limit_seconds
         return _fault("MAX_RUNTIME_EXCEEDED", f"the job ran longer than its max_runtime_seconds of {limit}")
     if observed.stopping is not None and (observed.forced or not _failed_by_itself(observed)):
-        return Outcome(kind=ENDED_BY_REQUEST[observed.stopping], message=observed.unsaved, exit_code=observed.exit_code)
+        return Outcome(
+            kind=ENDED_BY_REQUEST[observed.stopping],
+            message=observed.unsaved,
+            exit_code=observed.exit_code,
+            on_request=observed.stopping == "pause",
+        )
     if observed.stopping == "cancel":
         return Outcome(kind="cancelled", exit_code=observed.exit_code)
     if observed.pause_given_up and observed.exit_code == 0 and observed.result is not None:
@@ -105,7 +110,8 @@ def judge_part(observed: Observations) -> Outcome:
     """The same for nodes other than the first; their ranks report no result."""
     if observed.failure is not None or observed.exit_code != 0 or observed.out_of_memory_kills:
         return judge(observed)
-    return Outcome(kind=ENDED_BY_REQUEST.get(observed.stopping or "", "completed"), exit_code=0)
+    kind: OutcomeKind = ENDED_BY_REQUEST.get(observed.stopping or "", "completed")
+    return Outcome(kind=kind, exit_code=0, on_request=observed.stopping == "pause")
 
 
 def is_consequence(observed: Observations, outcome: Outcome) -> bool:

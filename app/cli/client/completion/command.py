@@ -3,6 +3,7 @@
 import click
 from click.shell_completion import BashComplete, FishComplete, ShellComplete, ZshComplete
 
+from app.cli.choice import Choice
 from config.settings import COMPLETION_VARIABLE
 
 PROGRAM = "trainyard"
@@ -10,7 +11,7 @@ SHELLS: dict[str, type[ShellComplete]] = {"bash": BashComplete, "zsh": ZshComple
 
 
 @click.command()
-@click.argument("shell", type=click.Choice([*SHELLS]))
+@click.argument("shell", type=Choice([*SHELLS]))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
     """Print the completion script for SHELL.

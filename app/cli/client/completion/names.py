@@ -42,6 +42,12 @@ def _column(rows: Iterable[object], column: str, *more: str) -> Names:
     return [(str(row[column]), " ".join(str(row.get(name) or "") for name in more).strip()) for row in found]
 
 
+def _roles(client: Client, handle: str) -> Names:
+    """Of one job."""
+    tasks = client.find(handle).data.get("tasks") or []
+    return [(str(task["role"]), f"{task.get('count', 1)} of it") for task in tasks]
+
+
 KINDS: dict[str, Callable[[Client], Names]] = {
     "jobs": _jobs,
     "queues": lambda client: _column(client.queues.list(), "name"),
@@ -59,13 +65,20 @@ KINDS: dict[str, Callable[[Client], Names]] = {
 
 def names_of(kind: str) -> Names:
     """What the server has of this kind."""
-    if kind not in KINDS:
-        return []
+    return _names(kind, KINDS[kind]) if kind in KINDS else []
+
+
+def roles_of(handle: str) -> Names:
+    """The roles of the job that this id or name stands for."""
+    return _names(f"roles\n{handle}", lambda client: _roles(client, handle)) if handle else []
+
+
+def _names(kind: str, lists: Callable[[Client], Names]) -> Names:
     url, key = _address()
     kept = _kept_at(url, key, kind)
     found = _read(kept)
     if found is None:
-        found = [(name, text) for name, text in _asked(url, key, KINDS[kind]) if _PLAIN.fullmatch(name)]
+        found = [(name, text) for name, text in _asked(url, key, lists) if _PLAIN.fullmatch(name)]
         _keep(kept, found)
     return found
 

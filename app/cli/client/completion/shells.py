@@ -13,7 +13,7 @@ from click.shell_completion import (
     add_completion_class,
 )
 
-from app.cli.client.completion.names import names_of
+from app.cli.client.completion.names import Names, names_of, roles_of
 
 # What a parameter of this name takes, wherever it is.
 OF_PARAMETERS = {
@@ -37,6 +37,7 @@ OF_PARAMETERS = {
 }
 # What the argument `name` of a group's commands takes, except of those that make a new one.
 OF_GROUPS = {"queues": "queues", "nodes": "nodes", "projects": "projects", "quotas": "projects", "models": "models"}
+ROLE = "role"  # of the job that stands before it
 _NEW = ("create", "add")
 
 
@@ -49,10 +50,20 @@ class _OfServer(ShellComplete):
             return found
         with _resolve_context(self.cli, self.ctx_args, self.prog_name, [*args]) as context:
             asked, rest = _resolve_incomplete(context, [*args], incomplete)
-            kind = kind_of(context, asked) if isinstance(asked, Parameter) else ""
-        return (
-            [CompletionItem(name, help=text) for name, text in names_of(kind) if name.startswith(rest)] if kind else []
-        )
+            names = _names(context, asked) if isinstance(asked, Parameter) else []
+        return [CompletionItem(name, help=text) for name, text in names if name.startswith(rest)]
+
+
+def _names(context: Context, parameter: Parameter) -> Names:
+    if parameter.name == ROLE and any(each.name == "handle" for each in context.command.params):
+        return roles_of(_job_of(context))
+    return names_of(kind_of(context, parameter))
+
+
+def _job_of(context: Context) -> str:
+    """The handle of the job that was typed already; click leaves it among the words while an option has no value."""
+    words = (word for word in context.args if not word.startswith("-"))
+    return context.params.get("handle") or next(words, "")
 
 
 def kind_of(context: Context, parameter: Parameter) -> str:

@@ -19,6 +19,9 @@ _OF_A_JOB = (
 TEXT_MAPS = (*_OF_A_JOB, *(f"job.{each}" for each in _OF_A_JOB))
 # Versions look like numbers of JSON, and 3.10 would be read as 3.1.
 _TEXTS = ("training_config.packages.python", "job.training_config.packages.python")
+# Of sweeps: names of parameters are dotted paths, too, and a last name of these is a part of one.
+_PARAMETERS, _OF_A_PARAMETER = "parameters", ("type", "min", "max", "step", "scale", "values", "only_if")
+_ENVIRONMENT = "environment."
 _EXAMPLE = "training_config.hyperparameters.max_steps=200"
 
 
@@ -62,8 +65,17 @@ def _pair(text: str, example: str) -> Assignment:
 
 
 def _names(path: str) -> list[str]:
+    if path.startswith(f"{_PARAMETERS}."):
+        return [_PARAMETERS, *_parameter(path[len(_PARAMETERS) + 1 :])]
     parent = next((each for each in TEXT_MAPS if path.startswith(f"{each}.")), "")
     return [*parent.split("."), path[len(parent) + 1 :]] if parent else path.split(".")
+
+
+def _parameter(path: str) -> list[str]:
+    """The name of a sweep's parameter, and the part of it that is meant, if one is."""
+    name, _, part = path.rpartition(".")
+    is_part = bool(name) and part in _OF_A_PARAMETER and f"{name}." != _ENVIRONMENT
+    return [name, part] if is_part else [path]
 
 
 def _starts_a_list(names: Sequence[str], depth: int) -> bool:

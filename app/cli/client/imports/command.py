@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from app.cli.choice import Choice
 from app.cli.client.imports.draft import Imported
 from app.cli.client.imports.keys import Keys, LeftOut, NotImported
 from app.cli.client.submit import project_option, read_document, show_dry_run, submit_document
@@ -21,7 +22,7 @@ _OF_LLAMA_FACTORY = ("model_name_or_path", "finetuning_type", "stage", "cutoff_l
 
 @click.command(name="import")
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@click.option("--from", "tool", type=click.Choice([*TOOLS]), help="Whose it is.  [default: detected by its keys]")
+@click.option("--from", "tool", type=Choice([*TOOLS]), help="Whose it is.  [default: detected by its keys]")
 @click.option("--gpus", type=click.IntRange(1), default=1, show_default=True, help="GPUs; both tools leave it out.")
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write the document here.")
 @click.option("--submit", "submits", is_flag=True, help="Submit it.")

@@ -43,7 +43,7 @@ def sessions(*, handle: str, session_id: str, recorded_id: str, out: Path | None
     if as_json:
         print_json({"sessions": found})
         return
-    columns = ("session", "kind", "rank", "what", "by", "begun", "lasted", "recorded", "state")
+    columns = ("session", "kind", "beside", "what", "by", "begun", "lasted", "recorded", "state")
     print_table(columns, map(_row, found), empty=f"{job_id} has had no sessions")
 
 
@@ -85,4 +85,7 @@ def _row(session: InteractiveSession) -> tuple[object, ...]:
     whose = session["created_by_name"] or session["created_by"]
     began = f"{age(session['created_at'])} ago"
     recorded = "yes" if session["recorded"] else ""
-    return session["session_id"], session["kind"], session["rank"], what[:80], whose, began, lasted, recorded, became
+    place = f"rank {session['rank']}"
+    if session["role"] is not None:
+        place = f"{session['role']} {session['index']}, {place}"
+    return session["session_id"], session["kind"], place, what[:80], whose, began, lasted, recorded, became

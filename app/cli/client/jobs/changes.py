@@ -18,7 +18,7 @@ from app.cli.text_options import pair
 @click.option("--no-labels", is_flag=True, help="Remove all labels.")
 @json_option
 def change(*, handle: str, priority: int | None, labels: tuple[str, ...], no_labels: bool, as_json: bool) -> None:
-    """Set the priority or the labels of an unfinished job."""
+    """Set the labels of a job, or the priority of one that has not ended."""
     if priority is None and not labels and not no_labels:
         raise click.UsageError("give at least one of --priority, --label, --no-labels")
     wanted: dict[str, Any] = {"labels": dict(map(pair, labels))} if labels or no_labels else {}

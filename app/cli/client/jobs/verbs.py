@@ -80,7 +80,7 @@ def pause(*, handle: str, no_checkpoint: bool, force: bool, waits: bool, as_json
 @local_option
 @json_option
 def resume(*, handle: str, checkpoint_id: str, best: bool, waits: bool, as_json: bool) -> None:
-    """Put the paused JOB back into its queue."""
+    """Put the paused JOB back into its queue; one that still saves for its pause trains on."""
     with server() as client:
         job = client.resume(job_id_of(client, handle), checkpoint_id=checkpoint_id, from_best=best)
         if waits:

@@ -1,19 +1,28 @@
 """`trainyard sweep change` and `fork`: other budgets, labels and parts of the document."""
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from app.cli.choice import Choice
+from app.cli.client.documents.assignments import Assignment, assign, set_option_like
 from app.cli.client.submit import read_document, warn
 from app.cli.client.sweeps.watch import watch_to_end
 from app.cli.connection import server
 from app.cli.output import json_option, print_json
 from app.cli.text_options import pair
+from app.domain.suggestions import did_you_mean
+from trainyard.client import Client
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+METHOD = "method"
+# Parts of a fork that replace those of its sweep as a whole; of its budget only what is given differs.
+WHOLE = ("parameters", "require", METHOD, "early_stopping", "labels")
+FORKED = (*WHOLE, "budget", "name")
 BOUNDS = {
     "max_trials": (int, "Most trials, also failed ones."),
     "max_device_hours": (float, "Devices × hours of all attempts."),
@@ -44,7 +53,7 @@ class _Parallel(click.ParamType[int | str]):
 
 def _budget_options(command: Command) -> Command:
     """An option for each part of the budget, and one that removes each bound."""
-    running = click.Choice(("finish", "cancel"))
+    running = Choice(("finish", "cancel"))
     command = click.option("--running", type=running, help="What becomes of running trials when it is used up.")(
         command
     )
@@ -88,19 +97,35 @@ def change(sweep_id: str, priority: int | None, *, as_json: bool, **options: Any
     help="JSON or YAML with parts that replace those of the sweep: parameters, require, method, early_stopping, "
     "budget, labels, name; - reads standard input.",
 )
+@set_option_like("parameters.learning_rate.max=1e-3")
 @_budget_options
 @_label_options
 @click.option("--watch", "watches", is_flag=True, help="Follow the fork to its end; exit code 3 unless it completes.")
 @json_option
-def fork(sweep_id: str, name: str, file: Path | None, *, watches: bool, as_json: bool, **options: Any) -> None:
-    """Create a sweep of the same job and objective that knows what SWEEP_ID has found."""
+def fork(
+    *,
+    sweep_id: str,
+    name: str,
+    file: Path | None,
+    assignments: Sequence[Assignment],
+    watches: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Create a sweep of the same job and objective that knows what SWEEP_ID has found.
+
+    --set changes a value within a part that is otherwise that of the file, or of the sweep; other options win.
+    """
     changes = read_document(file, "part of a sweep document", see="docs/reference/sweeps.md") if file else {}
     budget, labels = _budget(options), _labels(options)
-    changes |= {"name": name} if name else {}
-    changes |= {"labels": labels} if labels is not None else {}
-    if budget:
-        changes["budget"] = {**_object(changes, "budget"), **budget}
+    _refuse_fixed(assignments)
     with server() as client:
+        if assignments:
+            _assign(client, sweep_id, changes, assignments)
+        changes |= {"name": name} if name else {}
+        changes |= {"labels": labels} if labels is not None else {}
+        if budget:
+            changes["budget"] = {**_object(changes, "budget"), **budget}
         created = client.sweeps.fork(sweep_id, **changes)
         warn(created["warnings"])
         if watches:
@@ -112,6 +137,37 @@ def fork(sweep_id: str, name: str, file: Path | None, *, watches: bool, as_json:
         else:
             click.echo(created["sweep_id"])
             click.echo(f"Follow it with: trainyard sweep watch {created['sweep_id']}", err=True)
+
+
+def _refuse_fixed(assignments: Iterable[Assignment]) -> None:
+    for path, _ in assignments:
+        part = path.partition(".")[0]
+        if part not in FORKED:
+            raise click.UsageError(
+                f"--set {path}: a fork has the {part} of its sweep{did_you_mean(part, FORKED)}; it may differ in "
+                f"{', '.join(FORKED)}; for anything else create a new sweep with `trainyard sweep submit`"
+            )
+
+
+def _assign(client: Client, sweep_id: str, changes: dict[str, Any], assignments: Sequence[Assignment]) -> None:
+    """Set the values in the changes, which get the parts of the sweep that are replaced as a whole."""
+    parts = {path.partition(".")[0] for path, _ in assignments}
+    if missing := [part for part in WHOLE if part in parts and part not in changes]:
+        found = client.sweeps.get(sweep_id)
+        known = {"labels": found["labels"], **found["document"]}
+        changes |= {part: _as_sent(part, known[part]) for part in missing if known.get(part) is not None}
+        if METHOD in missing:
+            # Left to the server, which draws with another seed than the sweep's, unless --set names one.
+            changes[METHOD].pop("seed", None)
+    assign(changes, assignments)
+
+
+def _as_sent(name: str, part: Any) -> Any:  # noqa: ANN401 – JSON
+    """A part of the document that an answer shows, without what was left out of it."""
+    if not isinstance(part, dict):
+        return list(part)
+    left_out = (None, 0) if name == "early_stopping" else (None,)  # without a rule its first and last rung are 0
+    return {field: copy.deepcopy(value) for field, value in part.items() if value not in left_out}
 
 
 def _object(changes: dict[str, Any], name: str) -> dict[str, Any]:

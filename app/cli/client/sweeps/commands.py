@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from app.cli.choice import Choice
 from app.cli.client.submit import warn
 from app.cli.client.sweeps import table
 from app.cli.client.sweeps.changes import change, fork
@@ -34,7 +35,7 @@ def sweep() -> None:
 
 
 @sweep.command("list")
-@click.option("--status", multiple=True, type=click.Choice([str(state) for state in SweepState], case_sensitive=False))
+@click.option("--status", multiple=True, type=Choice([str(state) for state in SweepState], case_sensitive=False))
 @click.option("--project", default="", help="Only sweeps of this project.")
 @click.option("--name", default="", help="Only sweeps of this name.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
@@ -72,7 +73,7 @@ def show(sweep_id: str, as_json: bool) -> None:  # noqa: FBT001
 
 @sweep.command()
 @click.argument("sweep_id")
-@click.option("--state", multiple=True, type=click.Choice([str(state) for state in TrialState], case_sensitive=False))
+@click.option("--state", multiple=True, type=Choice([str(state) for state in TrialState], case_sensitive=False))
 @click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True)
 @json_option
 def trials(sweep_id: str, state: tuple[str, ...], limit: int, as_json: bool) -> None:  # noqa: FBT001

@@ -27,6 +27,7 @@ from app.compat.ome.dialect import BASE
 from app.compat.ome.fields import FIELDS
 from app.compat.ome.from_native import KIND, object_of
 from app.compat.ome.manifests import ChangeSchema, JobSpecSchema, TrainingJobSchema
+from app.compat.ome.places import Model
 from app.compat.ome.sweep_objects import shown_object
 from app.compat.ome.to_native import DIALECT, NAMING, Native, to_native, without_secrets
 from app.compat.reading import uses_images
@@ -161,10 +162,18 @@ def _translated(
     spec: Mapping[str, Any],
     labels: Mapping[str, str],
     metadata: Mapping[str, Any],
-    model: str | None,
+    model: models.Located,
 ) -> Native:
     runtime = _runtime(namespace, spec["runtimeRef"])
-    return to_native(name, spec, runtime, labels, model=model, metadata=metadata, uses_images=uses_images())
+    return to_native(
+        name,
+        spec,
+        runtime,
+        labels,
+        model=Model(model.location, model.path),
+        metadata=metadata,
+        uses_images=uses_images(),
+    )
 
 
 def _create(namespace: str, manifest: Mapping[str, Any], *, dry_run: bool) -> Reply:
@@ -174,7 +183,7 @@ def _create(namespace: str, manifest: Mapping[str, Any], *, dry_run: bool) -> Re
     name, labels = metadata["name"], {**(spec.get("labels") or {}), **(metadata.get("labels") or {})}
     with plane().db.read() as session:
         model = models.located(session, namespace, (spec.get("modelConfig") or {}).get("inputModel"))
-    native = _translated(namespace, name, spec, labels, metadata, model.location)
+    native = _translated(namespace, name, spec, labels, metadata, model)
     foreign = {
         "name": name,
         **stored_metadata(metadata),

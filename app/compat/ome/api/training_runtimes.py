@@ -17,6 +17,7 @@ from app.compat.ome.dialect import BASE
 from app.compat.ome.fields import RUNTIME_FIELDS, runtime_warnings
 from app.compat.ome.manifests import ChangeSchema, RuntimeSchema
 from app.compat.ome.runtimes import BUILT_IN, CLUSTER_KIND, KIND
+from app.compat.ome.templates import check_roles
 from app.compat.ome.to_native import trainer_of
 from app.domain.errors import BadSpec
 from app.http.envelope import Reply
@@ -160,6 +161,7 @@ def _check(manifest: Mapping[str, Any]) -> list[str]:
     spec = manifest["spec"]
     with _TEMPLATE.errors():
         trainer_of(spec)
+    check_roles(spec)
     if secret := next(secret_variables(spec), None):
         message = "looks like a secret, which every reader of the runtime would see; set it in each job"
         raise BadSpec(message, field=f"spec.{secret}")

@@ -40,6 +40,16 @@ IMAGES = "images"
 # How well a node isolates jobs: with control groups, or with all but these. The first includes the other.
 FULL, NAMESPACES = "sandbox:full", "sandbox:namespaces"
 
+# Nodes with it give each attempt a user of the machine of its own.
+OWN_USER = "sandbox:uid"
+
+# Jobs on one of these nodes have a network of their own; those on several nodes have none anywhere.
+NETWORK = "sandbox:network"
+NOT_ON_SEVERAL = (
+    f"the job or its project requires {NETWORK}, and ranks on several nodes use the machines' network: ask for one "
+    "node, and for roles that run beside each other (affinity)"
+)
+
 # Nodes with it make package environments of `training_config.packages`, with the versions of Python that they name.
 PACKAGES, PYTHON = "packages", "python:"
 
@@ -57,6 +67,11 @@ HOW_TO_OFFER = {
     "root, or in a systemd unit with Delegate=yes",
     NAMESPACES: f"a node offers {NAMESPACES} when its jobs run in a sandbox: remove "
     "TRAINYARD_NODE_SANDBOX=process there",
+    OWN_USER: f"a node offers {OWN_USER} when its worker is root, TRAINYARD_NODE_UIDS is not empty there, and its "
+    "kernel and the file system of its data directory map files to other users: `trainyard doctor` there says which of "
+    "these it lacks",
+    NETWORK: f"a node offers {NETWORK} when its jobs run in a sandbox with a network of their own: remove "
+    "TRAINYARD_NODE_NETWORK=host and TRAINYARD_NODE_SANDBOX=process there",
     MPI: f"A node offers {MPI} when its worker finds mpirun: install Open MPI there",
     **{
         extra.name: f"{framework} needs it, and a node offers {extra.name} when its worker finds the library: "

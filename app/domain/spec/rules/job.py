@@ -21,6 +21,8 @@ from app.domain.spec.locations.paths import (
     check_path,
     check_script,
     check_source,
+    local_path,
+    output_directory,
 )
 from app.domain.spec.model import BaseModel, JobDocument, OutputConfig
 from app.domain.spec.role_documents import document_of, field_of_role
@@ -63,6 +65,7 @@ def _check_program(document: JobDocument, rules: ReadingRules) -> None:
     for rule in RULES if document.kind == TRAINING else (*_OF_RESOURCES, *inference.RULES[document.kind]):
         rule(document)
     _check_locations(document, rules)
+    _check_outputs(document, rules)
     image.refuse_foreign_image(document, rules)
     packages.check(document, rules)
     interactive.check(document, rules)
@@ -227,9 +230,29 @@ def _check_locations(document: JobDocument, rules: ReadingRules) -> None:
             check_script(location, rules, field=field)
         else:
             check_source(location, rules, field=field)
-    output_path = document.output_config.output_path
-    if output_path:
-        check_output(output_path, rules, field="output_config.output_path")
+
+
+def _check_outputs(document: JobDocument, rules: ReadingRules) -> None:
+    for name, location in _places_of(document.output_config):
+        if location:
+            check_output(location, rules, field=f"output_config.{name}")
+    output = document.output_config
+    if output.output_path and output.log_path and _same(output.output_path, output.log_path, rules):
+        raise BadSpec(
+            "log_path and output_path are one directory, where the log of an earlier attempt would be in the way of "
+            "the model of a later one; name another directory for the log",
+            field="output_config.log_path",
+        )
+
+
+def _same(first: str, second: str, rules: ReadingRules) -> bool:
+    """Whether both are one directory."""
+    places = []
+    for location in (first, second):
+        path = local_path(location, field="output_config")
+        found = location.rstrip("/") if path is None else output_directory(path, rules, field="output_config")
+        places.append(found)
+    return places[0] == places[1]
 
 
 def _check_access(document: JobDocument, rules: ReadingRules) -> None:
@@ -238,17 +261,20 @@ def _check_access(document: JobDocument, rules: ReadingRules) -> None:
         asked = CREDENTIALS if part.credentials else OPTIONS
         if not getattr(part, asked):
             continue
-        name, location, source = _place_of(part)
-        if not location or (at == MODEL_PATH and location == NO_MODEL):
+        source = part.source if isinstance(part, BaseModel) else None
+        places = [(name, place) for name, place in _places_of(part) if place and (at, place) != (MODEL_PATH, NO_MODEL)]
+        if not places:
+            name = _places_of(part)[0][0]
             raise BadSpec(f"{asked} open {name}, which names no place; leave them out", field=f"{at}.{asked}")
-        kind = kind_of_place(location, field=f"{at}.{name}", is_model=at == MODEL_PATH, source=source)
-        check_access(part, location, kind, rules.fetch_allow, at=at)
+        for name, location in places:
+            kind = kind_of_place(location, field=f"{at}.{name}", is_model=at == MODEL_PATH, source=source)
+            check_access(part, location, kind, rules.fetch_allow, at=at)
 
 
-def _place_of(part: Place) -> tuple[str, str | None, str | None]:
-    """(name of the field with the place, the place, the source of a model)."""
+def _places_of(part: Place) -> list[tuple[str, str | None]]:
+    """(name of the field with a place, the place) of each that the part's credentials open."""
     if isinstance(part, BaseModel):
-        return "model_id", part.model_id, part.source
+        return [("model_id", part.model_id)]
     if isinstance(part, OutputConfig):
-        return "output_path", part.output_path, None
-    return "path", part.path, None
+        return [("output_path", part.output_path), ("log_path", part.log_path)]
+    return [("path", part.path)]

@@ -24,6 +24,7 @@ _DENIED_PATHS = (
     "resource_config.mounts",
     "output_config.output_model_name",
     "output_config.output_path",
+    "output_config.log_path",
     "output_config.push_to_hub",
     "output_config.hub_repo_id",
     "output_config.hub_private",

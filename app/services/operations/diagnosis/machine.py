@@ -1,6 +1,7 @@
 """Checks of this machine: storage, disk, sandbox, GPU driver, and listening addresses."""
 
 import ctypes
+import os
 import secrets
 import shutil
 from pathlib import Path
@@ -14,6 +15,7 @@ from app.host.bubblewrap import lack_of_sandbox
 from app.host.fork_servers import agents_socket, is_listening, supervisors_socket
 from app.host.images import lack_of_images
 from app.host.landlock import lack_of_landlock
+from app.host.own_users import lack_of_own_users
 from app.models import Artifact, Checkpoint
 from app.services.operations.data_dir import is_without_sandbox
 from app.services.operations.diagnosis.broker import is_loopback
@@ -115,6 +117,19 @@ def sandbox(site: Site) -> Findings:
         return fine("Landlock works" if configured == LANDLOCK else "bubblewrap works")
     found = failed if configured == BUBBLEWRAP else warning
     return found(f"{lack}: a node here accepts no jobs", f"{WAYS_OUT[lack.kind]}, or, {AT_OWN_RISK}")
+
+
+def own_users(site: Site) -> Findings:
+    settings = site.settings
+    if settings.node.sandbox in WITHOUT_NAMESPACES or is_without_sandbox(settings):
+        return skipped("attempts here have the worker's user: they run without a sandbox")
+    if not settings.data.dir.exists():
+        return skipped(f"there is no data directory {settings.data.dir} here")
+    if lack := lack_of_own_users(settings.node.uids, settings.data.dir):
+        found = f"attempts here have the worker's user of the machine, and none of their own: {lack}"
+        may_have = settings.node.uids and os.geteuid() == 0
+        return warning(found, "docs/reference/isolation.md#a-user-of-its-own") if may_have else skipped(found)
+    return fine(f"each attempt has a user of the machine of its own, of {settings.node.uids}")
 
 
 def images(site: Site) -> Findings:

@@ -1,4 +1,4 @@
-"""Projects: creating, describing and deleting them, and the services that their jobs may connect to."""
+"""Projects: creating, describing and deleting them, what their jobs may connect to, and what these demand of nodes."""
 
 from typing import Any
 
@@ -35,6 +35,7 @@ class ProjectFormSchema(RequestSchema):
     name = Text()
     description = Text(load_default="")
     egress = Lines(load_default=[])
+    required_capabilities = Lines(load_default=[])
 
 
 @blueprint.get("/admin/projects")
@@ -64,7 +65,7 @@ def project(name: str) -> Response:
 
 @blueprint.post("/admin/projects/<name>")
 @operation(
-    "Set the description and the services of a project",
+    "Set the description, the services and the demands of a project",
     permission=Permission.CLUSTER_ADMIN,
     media="html",
     **form(ProjectFormSchema),

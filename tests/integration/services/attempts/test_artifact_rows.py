@@ -77,6 +77,7 @@ class OtherWriter:
         self._connection.close()
 
 
+@pytest.mark.long
 def test_another_writer_gets_the_lock_after_each_few_hundred_files(sqlite_url):
     db = Database().bind(make_engine(sqlite_url))
     work = started(db)

@@ -245,3 +245,39 @@ def test_a_job_that_takes_its_host_down_three_times_never_starts_a_fourth_time(d
     assert "3 times" in (job.error_message or "")
     assert record_of(database, job_id, 3).cause == "NODE_LOST"
     assert planner.plan_once(database) == []
+
+
+# ---- a pause that was taken back
+
+
+@pytest.mark.parametrize(
+    ("asked_since", "state", "says"),
+    [
+        (None, JobState.QUEUED, "it had stopped for a pause when that was taken back"),
+        ("requeue", JobState.QUEUED, "its node drains"),
+        ("preempt", JobState.PREEMPTED, "a job of priority 9"),
+        ("cancel", JobState.CANCELLED, ""),
+        ("pause", JobState.PAUSED, ""),
+    ],
+)
+def test_ranks_that_stopped_for_a_pause_that_was_taken_back_have_only_interrupted_their_job(
+    database: Database, asked_since: str | None, state: JobState, says: str
+) -> None:
+    work = training(database, max_retries=1)
+    save(database, work, 5)
+    with database.write() as session:
+        control_requests.request_pause(session, work.job_id, actor="ana")
+        control_requests.resume(session, work.job_id, actor="ana")
+        if asked_since is not None:
+            job = session.get_one(Job, work.job_id)
+            job.requested, job.requested_reason = asked_since, says
+
+    work_orders.finish(database, work, Outcome(kind="paused", on_request=True, end_step=5, exit_code=0), NO_WAIT)
+
+    job = job_of(database, work.job_id)
+    assert (job.state, job.requested, job.retries_used) == (state, None, 0)
+    record = record_of(database, work.job_id, 1)
+    assert (record.end_reason or "").startswith(says)
+    assert record.lost_steps == 0
+    with database.read() as session:
+        assert session.scalars(select(Reservation)).all() == []

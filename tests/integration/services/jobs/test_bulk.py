@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.domain.errors import IllegalTransition, InvalidRequest
+from app.domain.errors import InvalidRequest
 from app.domain.names import MOST_LABELS
 from app.http.context import EXTENSION
 from app.models import Job
@@ -79,12 +79,14 @@ def test_one_label_too_many_is_refused(sqlite_api: Api) -> None:
         updates.label(plane_of(sqlite_api), ADMINISTRATOR, job, "another", "x")
 
 
-def test_labels_of_ended_jobs_stay(sqlite_api: Api) -> None:
-    job = sqlite_api.submit()
+def test_ended_jobs_get_labels(sqlite_api: Api) -> None:
+    job = sqlite_api.submit(labels={"team": "a"})
     sqlite_api.post(f"/v1/jobs/{job}/cancel")
 
-    with pytest.raises(IllegalTransition, match="is CANCELLED"):
-        updates.label(plane_of(sqlite_api), ADMINISTRATOR, job, "team", "a")
+    outcomes = bulk.label(plane_of(sqlite_api), ADMINISTRATOR, [job], "verdict", "discarded")
+
+    assert [each.problem for each in outcomes] == [""]
+    assert sqlite_api.get(f"/v1/jobs/{job}")["labels"] == {"team": "a", "verdict": "discarded"}
 
 
 def test_keys_are_found_by_the_names_that_their_callers_see(sqlite_api: Api) -> None:

@@ -2,10 +2,7 @@
 
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,35 +11,33 @@ from werkzeug.test import TestResponse
 
 from app.domain.errors import TransientStorageError
 from app.domain.lifecycle.states import JobState
+from app.factory import create_app
 from app.models import AuditEntry, Job
 from app.security.permissions import Role
 from app.services.access.api_keys import ADMINISTRATOR
 from app.services.jobs import deletion
 from app.services.operations.orphan_cleanup import OrphanSweep
 from app.storage.storage import Storage
+from config.settings import load_settings
 from tests.builders.factories import make_checkpoint, make_document, make_job
 from tests.systems.apps import SECRET_KEY, Api
 
 pytestmark = pytest.mark.both_databases
 
-# An API process that is killed as it is about to delete the files, or has just done so.
-KILLED = """
-import os, signal, sys
-from app.factory import create_app
-from config.settings import load_settings
 
-app = create_app(load_settings(os.environ))
-storage = app.extensions["trainyard"].plane.storage
-delete_tree = storage.delete_tree
+def delete_and_die(environment: dict[str, str], path: str, key: str, moment: str) -> None:
+    """What an API process does that is killed as it is about to delete the files, or has just done so."""
+    app = create_app(load_settings(environment))
+    storage = app.extensions["trainyard"].plane.storage
+    delete_tree = storage.delete_tree
 
-def die(key):
-    if sys.argv[3] == "after":
-        delete_tree(key)
-    os.kill(os.getpid(), signal.SIGKILL)
+    def die(tree: str) -> None:
+        if moment == "after":
+            delete_tree(tree)
+        os.kill(os.getpid(), signal.SIGKILL)
 
-storage.delete_tree = die
-app.test_client().delete(sys.argv[1], headers={"Authorization": f"Bearer {sys.argv[2]}"})
-"""
+    storage.delete_tree = die
+    app.test_client().delete(path, headers={"Authorization": f"Bearer {key}"})
 
 
 def storage(api: Api) -> Storage:
@@ -109,22 +104,24 @@ def begin_with_files(api: Api, job_id: str) -> None:
         deletion._begin(session, session.get_one(Job, job_id), ADMINISTRATOR, artifacts=True)
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_deletion_by_a_killed_process_is_audited_and_completed(api: Api, moment: str):
     job_id, key = ended_job(api), api.make_key(Role.ADMIN)
     environment = {
-        "PATH": os.environ["PATH"],
-        "PYTHONPATH": str(Path(__file__).parents[4]),
         "TRAINYARD_SECURITY_SECRET_KEY": SECRET_KEY,
         "TRAINYARD_DATA_DIR": f"{api.folder}/data",
         "TRAINYARD_DATABASE_URL": api.db.engine.url.render_as_string(hide_password=False),
     }
 
-    killed = subprocess.run(
-        [sys.executable, "-c", KILLED, f"/v1/jobs/{job_id}?artifacts=true", key, moment], env=environment, check=False
-    )
+    child = os.fork()  # of a process that has imported everything
+    if child == 0:
+        try:
+            delete_and_die(environment, f"/v1/jobs/{job_id}?artifacts=true", key, moment)
+        finally:
+            os._exit(1)
 
-    assert killed.returncode == -signal.SIGKILL
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
     owner = next(each["key_id"] for each in api.get("/v1/keys")["keys"] if each["role"] == "admin")
     assert audited(api) == [(owner, job_id, True)]
     assert [api.post("/v1/jobs", document).status_code for document in starts(api, job_id)] == [400] * 3

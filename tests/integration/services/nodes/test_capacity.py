@@ -26,12 +26,12 @@ def test_nodes_are_read_once_a_second(database: Database) -> None:
     inventory = Inventory(clock=lambda: now[0])
 
     with database.read() as session, statements(database) as sent:
-        inventory.request(session, SMALL)
+        inventory.request(session, SMALL, "default")
         first = len(sent)
-        inventory.request(session, SMALL)
+        inventory.request(session, SMALL, "default")
         assert len(sent) == first
         now[0] += 1.1
-        inventory.request(session, SMALL)
+        inventory.request(session, SMALL, "default")
 
     assert len(sent) == 2 * first > 0
 
@@ -40,11 +40,11 @@ def test_a_node_that_has_just_come_counts_at_once(database: Database) -> None:
     register(database, "n1", 2)
     inventory = Inventory(clock=lambda: 10.0)
     with database.read() as session:
-        inventory.request(session, SMALL)
+        inventory.request(session, SMALL, "default")
     register(database, "n2", 8)
 
     with database.read() as session:
-        request = inventory.request(session, LARGE)
+        request = inventory.request(session, LARGE, "default")
 
     assert request.device_count == 8
 
@@ -55,7 +55,7 @@ def test_what_no_node_can_hold_is_refused_again_and_again(database: Database) ->
 
     for _ in range(2):
         with database.read() as session, pytest.raises(CannotFit, match="would fit is 2"):
-            inventory.request(session, LARGE)
+            inventory.request(session, LARGE, "default")
 
 
 def test_what_is_to_wait_is_not_refused(database: Database) -> None:
@@ -64,10 +64,10 @@ def test_what_is_to_wait_is_not_refused(database: Database) -> None:
     waits = LARGE.changed(scheduling_config=SchedulingConfig(wait_for_node=True))
 
     with database.read() as session:
-        request, unfit = inventory.request_that_waits(session, waits)
+        request, unfit = inventory.request_that_waits(session, waits, "default")
         with pytest.raises(CannotFit):
-            inventory.request_that_waits(session, LARGE)
-        assert inventory.request_that_waits(session, SMALL)[1] is None
+            inventory.request_that_waits(session, LARGE, "default")
+        assert inventory.request_that_waits(session, SMALL, "default")[1] is None
 
     assert request.device_count == 8
     assert unfit is not None

@@ -237,6 +237,7 @@ def test_quarantine_can_be_turned_off(known: Database) -> None:
     assert state(known)[0] == "ready"
 
 
+@pytest.mark.long
 def test_quarantine_is_shown_to_users(db: Database) -> None:
     with db.write() as session:
         make_node(session, "a", state="quarantined", quarantine_reason="attempts of 3 jobs were ended by the node")

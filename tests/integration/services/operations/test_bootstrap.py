@@ -94,6 +94,7 @@ def test_an_admin_key_that_is_of_no_use_is_replaced(settings: Settings, lost: st
     db.close()
 
 
+@pytest.mark.long
 def test_processes_that_start_together_agree(settings: Settings) -> None:
     code = "from app.services.operations.bootstrap import prepare; from config.settings import load_settings; "
     code += "print(prepare(load_settings()).security.secret_key)"

@@ -84,6 +84,7 @@ def test_a_deployment_without_live_processes_fails(site: Site) -> None:
     assert said(site, "nodes")[0].level is Level.FAILED
 
 
+@pytest.mark.long
 def test_silent_unconfined_and_drained_nodes_are_named(site: Site) -> None:
     with site.db.write() as session:
         make_node(session, "n1", sandbox="process", state="drained")
@@ -96,6 +97,7 @@ def test_silent_unconfined_and_drained_nodes_are_named(site: Site) -> None:
     assert ["n2" in findings[0].message, "n1" in findings[1].message, "n1" in findings[2].message] == [True] * 3
 
 
+@pytest.mark.long
 def test_a_quarantined_node_is_named_with_a_remedy(site: Site) -> None:
     with site.db.write() as session:
         make_node(session, "n1", sandbox="bubblewrap", state="quarantined")
@@ -108,6 +110,7 @@ def test_a_quarantined_node_is_named_with_a_remedy(site: Site) -> None:
     assert "trainyard nodes enable NAME" in finding.fix
 
 
+@pytest.mark.long
 def test_a_wrong_clock_is_reported_with_its_offset(site: Site) -> None:
     with site.db.write() as session:
         make_node(session, "n1")

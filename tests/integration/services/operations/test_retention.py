@@ -333,6 +333,7 @@ def test_a_storage_error_does_not_stop_the_rest_of_the_pruning(
 # ---- by the coordinator
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("wanted", [True, False])
 def test_the_coordinator_prunes_when_asked_to(tmp_path: Path, sqlite_url: str, redis_url: str, *, wanted: bool) -> None:
     enabled = {"TRAINYARD_RETENTION_ENABLED": str(wanted), "TRAINYARD_RETENTION_JOBS_DAYS": "30"}
@@ -367,6 +368,7 @@ def command(database: Database, configure: Configure, monkeypatch: pytest.Monkey
     return lambda *arguments, answer="": CliRunner().invoke(main, ["db", "prune", *arguments], input=answer)
 
 
+@pytest.mark.long
 def test_the_command_shows_what_would_go_and_asks(command: Callable[..., Result], database: Database) -> None:
     refused = command(answer="n\n")
 
@@ -378,6 +380,7 @@ def test_the_command_shows_what_would_go_and_asks(command: Callable[..., Result]
     assert count(database, Job) == 1
 
 
+@pytest.mark.long
 def test_the_command_takes_yes_and_answers_programs(command: Callable[..., Result], database: Database) -> None:
     would = json.loads(command("--dry-run", "--json").stdout)["pruned"]
     assert count(database, Job) == 2

@@ -134,6 +134,7 @@ def test_run_without_an_answer_leaves_nothing(db: Database) -> None:
     assert not gradings.conclude(db, task, {"reward": 1.0})
 
 
+@pytest.mark.long
 def test_graders_are_no_preflights(db: Database) -> None:
     asking = Asking(db, {}, seconds=2.0)
     task = claimed(db, InspectionQueue(db))

@@ -79,6 +79,7 @@ def is_over(process: psutil.Process) -> bool:
     return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
 
 
+@pytest.mark.long
 def test_what_is_found_out_stands_in_an_event_and_is_remembered(system: System) -> None:
     job_id = system.submit(document(validation_split=0.1))
     system.wait_for_status(job_id, "QUEUED", seconds=60)
@@ -103,6 +104,7 @@ def test_what_is_found_out_stands_in_an_event_and_is_remembered(system: System) 
     assert system.statuses(job_id) == ["PENDING", "QUEUED"]
 
 
+@pytest.mark.long
 def test_a_broken_record_fails_the_job_without_a_device(system: System) -> None:
     lines = (system.inputs / "train.jsonl").read_text().splitlines(keepends=True)
     data = copy(system, "broken.jsonl", "".join(lines[:40]) + '{"prompt": "def f')
@@ -125,6 +127,7 @@ def test_a_model_with_cut_off_weights_fails_the_job(system: System) -> None:
     assert "model.safetensors" in job["error_message"]
 
 
+@pytest.mark.long
 def test_cancelling_a_job_under_inspection_works_at_once_and_ends_the_inspection(system: System) -> None:
     shutil.copy(system.inputs / "train.jsonl", system.inputs / "cancelled.jsonl")
     job_id = system.submit(document("cancelled.jsonl"))
@@ -138,6 +141,7 @@ def test_cancelling_a_job_under_inspection_works_at_once_and_ends_the_inspection
     assert system.statuses(job_id) == ["PENDING", "CANCELLED"]
 
 
+@pytest.mark.long
 def test_an_inspection_ends_with_its_coordinator_and_the_next_one_begins_anew(
     system: System, owned_pids: set[int]
 ) -> None:
@@ -158,6 +162,7 @@ def test_an_inspection_ends_with_its_coordinator_and_the_next_one_begins_anew(
     assert preflight(system, job_id)["reason"] == "passed"
 
 
+@pytest.mark.long
 def test_data_is_validated_without_a_job(system: System) -> None:
     training = {"training_type": "LORA", "base_model": {"model_id": "model"}}
     question = {"data_config": document()["data_config"], "training_config": training}
@@ -197,6 +202,7 @@ def test_what_submit_refuses_is_an_error_with_its_field(system: System) -> None:
     assert system.call("POST", "/v1/data/validate", {"data_config": {"paths": []}})[0] == 422
 
 
+@pytest.mark.long
 def test_a_hub_that_does_not_answer_fails_the_job_by_name_and_without_a_device(system: System) -> None:
     job_id = system.submit(document(model="acme/tiny"))
 
@@ -208,6 +214,7 @@ def test_a_hub_that_does_not_answer_fails_the_job_by_name_and_without_a_device(s
     assert "may be written to" not in job["error_message"]
 
 
+@pytest.mark.long
 def test_a_repository_that_does_not_answer_fails_the_job_without_a_device(system: System) -> None:
     framework = {
         "type": "CUSTOM",
@@ -223,6 +230,7 @@ def test_a_repository_that_does_not_answer_fails_the_job_without_a_device(system
     assert "the repository does not answer" in job["error_message"]
 
 
+@pytest.mark.long
 def test_data_is_not_called_checked_where_the_hub_does_not_answer(system: System) -> None:
     training = {"training_type": "SFT", "base_model": {"model_id": "acme/tiny"}}
     question = {"data_config": document()["data_config"], "training_config": training}

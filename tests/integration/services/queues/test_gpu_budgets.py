@@ -45,6 +45,7 @@ def cluster(database: Database) -> Database:
     return database
 
 
+@pytest.mark.long
 def test_jobs_on_gpus_save_and_wait_until_there_are_hours_again(cluster: Database) -> None:
     spender = running(cluster, "speech")
     on_cpu, other = running(cluster, "speech", device_type="cpu", node="n2"), running(cluster, "vision")

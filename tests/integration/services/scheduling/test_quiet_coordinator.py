@@ -71,6 +71,7 @@ def is_quiet(sent: list[str]) -> bool:
     return all(any(table in statement for table in QUIET) for statement in sent[readings[-READS_IN_A_ROW] :])
 
 
+@pytest.mark.long
 def test_while_nothing_changes_only_the_counter_is_read(database: Database, coordinating) -> None:
     for _ in range(30):
         waiting_job(database)
@@ -79,6 +80,7 @@ def test_while_nothing_changes_only_the_counter_is_read(database: Database, coor
         wait_for(lambda: is_quiet(sent), seconds=20, what="nothing more to ask about jobs that can't start")
 
 
+@pytest.mark.long
 def test_a_change_is_seen_without_any_message(database: Database, coordinating) -> None:
     job_id = waiting_job(database)
     with coordinating() as its_own, statements(its_own) as sent:
@@ -90,8 +92,10 @@ def test_a_change_is_seen_without_any_message(database: Database, coordinating) 
         wait_for(lambda: state(database, job_id) is JobState.SCHEDULING, seconds=5, what="dispatched")
 
 
+@pytest.mark.long
 def test_a_change_that_was_not_counted_is_found_all_the_same(database: Database, coordinating, monkeypatch) -> None:
     monkeypatch.setattr(planning_loop, "LONGEST_REST_SECONDS", 3.0)
+    monkeypatch.setattr(planning_loop, "LONGEST_UNCHANGED_SECONDS", 3.0)  # however long a pass takes
     job_id = waiting_job(database)
     with database.write() as session:
         make_node(session, "n1", state="drained")
@@ -105,10 +109,10 @@ def test_a_change_that_was_not_counted_is_found_all_the_same(database: Database,
                 session.execute(text("DROP TRIGGER note_node_update"))
             session.get_one(Node, "n1").state = "ready"
 
-        # Three seconds, but longer where a pass takes long.
-        wait_for(lambda: state(database, job_id) is JobState.SCHEDULING, seconds=90, what="dispatched")
+        wait_for(lambda: state(database, job_id) is JobState.SCHEDULING, seconds=20, what="dispatched")
 
 
+@pytest.mark.long
 def test_a_job_that_rests_after_a_failure_starts_on_time(database: Database, coordinating) -> None:
     with database.write() as session:
         make_node(session, "n1")

@@ -88,6 +88,7 @@ def end(run: SweepRun, job: Job, state: JobState, **columns: Any) -> None:
         session.execute(update(Job).where(Job.id == job.id).values(status=state, finished_at=utc_now(), **columns))
 
 
+@pytest.mark.long
 def test_trial_waits_for_its_evaluation_and_has_its_value(make_run: Make, api: Api) -> None:
     run = make_run(**planned(budget={"max_trials": 2, "parallel_trials": 2, "max_device_hours": 100}))
     run.step()
@@ -261,6 +262,7 @@ def test_halted_trial_stays_until_its_checkpoint_is_measured(make_run: Make) -> 
     assert (len(run.reports()), run.job(1).status) == (2, "PAUSED")  # it is no halt that was decided about
 
 
+@pytest.mark.long
 @pytest.mark.both_databases
 def test_fork_counts_what_its_trunk_has_measured(make_run: Make) -> None:
     run = make_run(**planned("checkpoint", "end"))

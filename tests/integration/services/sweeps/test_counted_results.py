@@ -62,6 +62,7 @@ def test_an_earlier_result_is_the_best_until_a_trial_is_better(make_run: Make, e
     assert api.get(f"/v1/sweeps/{run.id}/replay")["is_equal"] is True
 
 
+@pytest.mark.long
 def test_the_best_results_are_shown_with_where_they_come_from(make_run: Make, earlier: SweepRun, api: Api) -> None:
     run = make_run(**counting(earlier))
     run.step()

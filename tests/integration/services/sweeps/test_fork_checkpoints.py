@@ -72,6 +72,7 @@ def saved(run: PopulationRun, number: int, step: int) -> list[str]:
     return [checkpoint_id for checkpoint_id, _ in found.prune]
 
 
+@pytest.mark.long
 def test_a_winner_that_goes_on_and_saves_more_keeps_it_until_the_fork_has_ended(forked: PopulationRun) -> None:
     start = start_of_fork(forked).id
 
@@ -107,6 +108,7 @@ def test_a_fork_paused_before_it_started_is_resumed_from_it(forked: PopulationRu
     assert start_of_fork(forked).id == start
 
 
+@pytest.mark.long
 def test_retention_by_age_keeps_it(forked: PopulationRun, tmp_path: Path) -> None:
     forked.end(WINNER)
     with forked.db.write() as session:
@@ -154,6 +156,7 @@ def test_a_loss_that_diverges_later_keeps_it(forked: PopulationRun) -> None:
         assert checkpoints.start_step(session, fork) == 9
 
 
+@pytest.mark.long
 def test_the_end_of_the_sweep_keeps_what_a_job_outside_of_it_starts_from(forked: PopulationRun, api: Api) -> None:
     start = start_of_fork(forked)
     document = forked.job(FORK).document.to_json()
@@ -209,6 +212,7 @@ def test_a_checkpoint_that_goes_before_the_decision_is_written_is_not_forked(mak
     assert [run.job(number).status for number in range(4)] == ["QUEUED"] * 4
 
 
+@pytest.mark.long
 def test_a_fork_that_is_refused_lets_all_members_continue_and_an_event_says_why(make_population: Make) -> None:
     run = make_population()
     halted(run)

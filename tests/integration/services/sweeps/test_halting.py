@@ -75,6 +75,7 @@ def test_halving_goes_to_the_end_and_the_best_trial_completes(make_run: Make, ap
         assert run.trials()[first[0].number].state == "COMPLETED"
 
 
+@pytest.mark.long
 def test_few_trials_still_end_with_one_that_completes(make_run: Make, api: Api) -> None:
     run = make_asha(make_run, trials=2)
     halt_all(run, [0.5, 0.1])
@@ -112,6 +113,7 @@ def test_median_and_patience_decide_at_once(make_run: Make, api: Api, rule: dict
     assert replays(api, run)
 
 
+@pytest.mark.long
 def test_a_trial_whose_checkpoint_failed_passes_its_halt_and_counts(make_run: Make, api: Api) -> None:
     run = make_asha(make_run, trials=4, parallel=2)
     run.step()
@@ -146,6 +148,7 @@ def test_a_halt_without_a_measurement_counts_with_the_newest_value(make_run: Mak
     assert replays(api, run)
 
 
+@pytest.mark.long
 @pytest.mark.both_databases
 def test_a_resumed_sweep_leaves_halted_trials_halted(make_run: Make, api: Api) -> None:
     run = make_asha(make_run, trials=9, parallel=2)
@@ -279,6 +282,7 @@ def test_halted_trials_count_for_no_place_and_no_time(make_run: Make, api: Api) 
     assert len(run.trials()) == 3  # the third one waits for a device
 
 
+@pytest.mark.long
 @pytest.mark.both_databases
 def test_a_deterministic_sweep_decides_by_generations(make_run: Make, api: Api) -> None:
     document: dict[str, Any] = {
@@ -304,6 +308,7 @@ def test_a_deterministic_sweep_decides_by_generations(make_run: Make, api: Api) 
     assert replays(api, backwards)
 
 
+@pytest.mark.long
 def test_a_replay_finds_a_promotion_that_was_not_earned(make_run: Make, api: Api) -> None:
     run = make_asha(make_run, trials=9, parallel=3)
     run.run()

@@ -23,6 +23,7 @@ def replayed(run: PopulationRun) -> Replay:
         return replay.replay(replay.read(session, session.get_one(Sweep, run.id)), run.suggestions)
 
 
+@pytest.mark.long
 @pytest.mark.both_databases
 @pytest.mark.parametrize(("seed", "changes"), [(7, {}), (8, {"deterministic": True})])
 def test_a_population_whose_coordinators_die_ends_as_an_undisturbed_one(

@@ -152,6 +152,7 @@ def test_a_budget_that_is_used_up_replaces_no_member(make_population: Make) -> N
     assert run.sweep().status_reason == "max_trials: 5 trials were made"
 
 
+@pytest.mark.long
 @pytest.mark.both_databases
 def test_fewer_parallel_trials_than_members_train_one_after_the_other(make_population: Make) -> None:
     run = make_population(budget={"max_trials": 20, "parallel_trials": 2}, method={**METHOD, "population": 8})

@@ -95,6 +95,17 @@ def test_a_fork_does_not_draw_the_values_of_the_first_sweep_again(make_run: Make
     assert all(trial.values not in tried for trial in fork.trials())
 
 
+def test_another_method_of_a_fork_draws_other_values_unless_it_names_the_seed(make_run: Make, api: Api) -> None:
+    run = make_run()
+
+    def seed(**method: Any) -> int:
+        created = api.data(api.post(f"/v1/sweeps/{run.id}/fork", {"method": {"name": "random", **method}}), 201)
+        return int(run.another(created["sweep_id"]).sweep().spec["method"]["seed"])
+
+    first = run.sweep().spec["method"]["seed"]
+    assert (seed(), seed(seed=first)) == (first + 1, first)
+
+
 @pytest.fixture
 def small(database: Database, tmp_path: Path) -> Iterator[Api]:
     """An API whose sweeps have at most three trials and two parameters with two values."""

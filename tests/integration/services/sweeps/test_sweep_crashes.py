@@ -76,6 +76,7 @@ def run_with_deaths(run: SweepRun, chance: random.Random) -> int:
     raise AssertionError(f"the sweep did not end: {run.states()}")
 
 
+@pytest.mark.long
 @pytest.mark.both_databases
 @pytest.mark.parametrize(("seed", "losers"), [(7, "stop"), (8, "stop"), (7, "pause")])
 def test_a_sweep_whose_coordinators_die_ends_as_an_undisturbed_one(make_run: Make, seed: int, losers: str) -> None:
@@ -94,6 +95,7 @@ def test_a_sweep_whose_coordinators_die_ends_as_an_undisturbed_one(make_run: Mak
     assert (found.differences, found.suggestions, found.decisions) == ([], 8, len(disturbed.reports()))
 
 
+@pytest.mark.long
 @pytest.mark.both_databases
 @pytest.mark.parametrize(
     ("method", "losers"), [("random", "stop"), ("tpe", "stop"), ("anneal", "stop"), ("anneal", "pause")]

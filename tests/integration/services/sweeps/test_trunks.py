@@ -50,6 +50,7 @@ def forks(run: SweepRun) -> list[tuple[int | None, int]]:
     return [(trial.parent_number, trial.fork_step) for trial in run.trials()]
 
 
+@pytest.mark.long
 @pytest.mark.both_databases
 def test_trials_begin_where_they_branch_off_the_first_one(make: Make, api: Api) -> None:
     run = make()
@@ -190,6 +191,7 @@ def test_fork_counts_no_more_of_its_trunk_than_up_to_the_branch(make: Make) -> N
     assert [trial.objectives for trial in run.trials()] == [None, [11.0], [17.0]]
 
 
+@pytest.mark.long
 def test_fork_is_judged_at_the_rungs_of_its_trunk(make: Make) -> None:
     run = make(early_stopping={"name": "asha", "min": 3, "max": 24, "reduction": 2})
     run.step()

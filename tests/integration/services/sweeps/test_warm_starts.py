@@ -15,6 +15,7 @@ Make = Callable[..., SweepRun]
 TPE = {"name": "tpe", "seed": 2, "startup_trials": 3}
 
 
+@pytest.mark.long
 def test_results_of_an_earlier_sweep_are_known_from_the_first_trial_on(make_run: Make, api: Api) -> None:
     earlier = make_run(method=TPE, budget={"max_trials": 12, "parallel_trials": 1})
     earlier.run()
@@ -32,6 +33,7 @@ def test_results_of_an_earlier_sweep_are_known_from_the_first_trial_on(make_run:
     assert api.get(f"/v1/sweeps/{warm.id}/replay")["is_equal"] is True
 
 
+@pytest.mark.long
 def test_the_best_values_of_another_job_are_tried_first(make_run: Make) -> None:
     earlier = make_run(budget={"max_trials": 7, "parallel_trials": 1})
     earlier.run()

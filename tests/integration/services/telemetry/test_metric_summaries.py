@@ -82,6 +82,7 @@ def writer(database: Database) -> Writer:
     return Writer(database)
 
 
+@pytest.mark.long
 def test_a_long_series_is_summarised_as_it_grows(writer: Writer) -> None:
     writer.write(range(10_000), step_1234=-5.0, step_9990=7.0, step_5000=math.nan, step_5001=math.inf)
 
@@ -93,6 +94,7 @@ def test_a_long_series_is_summarised_as_it_grows(writer: Writer) -> None:
     assert len(kept) > 50
 
 
+@pytest.mark.long
 def test_a_part_of_it_is_thinned_from_its_own_beginning(writer: Writer) -> None:
     writer.write(range(0, 20_000, 2), step_6002=9.0, step_6000=11.0)
 
@@ -103,6 +105,7 @@ def test_a_part_of_it_is_thinned_from_its_own_beginning(writer: Writer) -> None:
     assert kept[6002] == 9.0
 
 
+@pytest.mark.long
 def test_a_range_in_the_middle_is_thinned_between_its_own_ends(writer: Writer) -> None:
     writer.write(range(20_000), step_3999=9.0, step_4003=11.0, step_8001=-7.0, step_8002=13.0)
 
@@ -116,6 +119,7 @@ def test_a_range_in_the_middle_is_thinned_between_its_own_ends(writer: Writer) -
     assert [point.step for point in few] == [42, 43, 44]
 
 
+@pytest.mark.long
 def test_steps_done_again_replace_what_was_said_of_them(writer: Writer) -> None:
     writer.write(range(5000), step_3000=50.0)
     before = writer.check()

@@ -72,6 +72,7 @@ def test_reports_without_points_use_no_numbers(database: Database) -> None:
     assert [seq for seq, *_ in arrived(database, job, 0)] == [1]
 
 
+@pytest.mark.long
 def test_a_long_series_is_thinned_without_holding_it(database: Database) -> None:
     job = running_job(database)
     count, low, high, broken = 40_000, 12_345, 23_456, 34_567

@@ -17,10 +17,11 @@ OFFERED = {
     _S.SERVING: {"pause", "cancel", "change"},
     _S.EXPORTING: {"cancel", "change"},
     _S.PAUSED: {"resume", "cancel", "change"},
-    _S.COMPLETED: {"retry"},
-    _S.FAILED: {"retry"},
-    _S.CANCELLED: {"retry"},
-    _S.PREEMPTED: {"retry"},
+    # Of which the labels change.
+    _S.COMPLETED: {"retry", "change"},
+    _S.FAILED: {"retry", "change"},
+    _S.CANCELLED: {"retry", "change"},
+    _S.PREEMPTED: {"retry", "change"},
 }
 
 
@@ -30,14 +31,18 @@ def test_each_state_of_a_training_offers_what_its_commands_accept(state: JobStat
 
 
 def test_a_job_that_is_about_to_stop_is_only_asked_to_stop_sooner():
-    assert offered(_S.TRAINING, "training", "pause") == {"pause-now", "cancel", "change"}
+    assert offered(_S.TRAINING, "training", "pause", saves=False) == {"pause-now", "cancel", "change"}
     assert offered(_S.TRAINING, "training", "cancel") == {"change"}
     assert offered(_S.TRAINING, "training", "drain") == {"pause", "cancel", "change"}
 
 
+def test_a_pause_that_waits_for_its_checkpoint_can_be_taken_back():
+    assert offered(_S.TRAINING, "training", "pause") == {"pause-now", "resume-running", "cancel", "change"}
+
+
 def test_a_replica_is_only_cancelled():
     assert offered(_S.SERVING, "replica", None) == {"cancel", "change"}
-    assert offered(_S.COMPLETED, "replica", None) == set()
+    assert offered(_S.COMPLETED, "replica", None) == {"change"}
 
 
 def test_jobs_that_do_not_train_have_no_checkpoints_to_save():

@@ -105,6 +105,7 @@ def test_smallest_batch_is_what_recovery_halves_to():
     assert smallest_batch(2**MOST_HALVINGS) == 1
 
 
+@pytest.mark.long
 def test_no_configuration_raises_or_gives_numbers_that_cannot_be():
     choose = random.Random(30)
     known = 0

@@ -115,6 +115,7 @@ def stream(days: Days, projects: Sequence[str], every: int) -> Callable[[], None
     return come
 
 
+@pytest.mark.long
 def test_a_stream_of_small_jobs_of_others_holds_a_gang_back_no_longer_than_was_promised() -> None:
     days = Days({name: node(name) for name in ("n1", "n2", "n3", "n4")})
     length = 40.0

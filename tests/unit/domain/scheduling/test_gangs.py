@@ -279,6 +279,7 @@ def clusters(draw: st.DrawFn) -> list[NodeCapacity]:
     return found
 
 
+@pytest.mark.long
 @given(nodes=clusters(), wanted=st.lists(requests, max_size=8), waited=st.booleans())
 def test_never_half_a_gang_and_never_more_than_there_is(
     nodes: list[NodeCapacity], wanted: list[Request], *, waited: bool

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -198,6 +199,7 @@ def test_every_job_gets_the_node_that_it_prefers(
             choices.change(nodes[expected.node])
 
 
+@pytest.mark.long
 @given(clusters(), lines(), st.sampled_from((node_classes.FEW, 0.3, 0.6, 1.0)), st.sampled_from((0, 1, 8)))
 @settings(max_examples=80)
 def test_every_job_gets_what_a_look_at_every_node_would_give_it(

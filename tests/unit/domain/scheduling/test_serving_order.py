@@ -225,6 +225,7 @@ def test_every_job_served_is_the_first_among_the_heads_of_the_projects(
     assert left == []
 
 
+@pytest.mark.long
 @settings(max_examples=300)
 @given(jobs, standings, nodes, st.dictionaries(st.sampled_from(["day", "night"]), st.integers(0, 4)), st.randoms())
 def test_no_plan_breaks_a_rule(

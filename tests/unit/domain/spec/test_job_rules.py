@@ -17,6 +17,8 @@ VALIDATED = (f"{_DATA}.validation_split", 0.1)
 STREAMED = ((f"{_DATA}.streaming", True), ("training_config.hyperparameters", {"max_steps": "9"}))
 LORA, PRETRAIN = (("training_config.training_type", name) for name in ("LORA", "CONTINUED_PRETRAIN"))
 _SCRIPT = ((f"{_FRAMEWORK}.type", "CUSTOM"), (f"{_FRAMEWORK}.custom_script_path", "/srv/x"))
+_PLACES = (f"{_OUTPUT}.output_path", f"{_OUTPUT}.log_path")
+_KEYS = (f"{_OUTPUT}.credentials", {"access_key_id": "a", "secret_access_key": "b"})
 A_FILTER = {"column": "a", "op": "==", "value": 1}
 # Changes to the good document, and the field that the refusal names; the first change's unless another is given.
 REFUSED: list[tuple[Any, ...]] = [
@@ -303,7 +305,9 @@ REFUSED: list[tuple[Any, ...]] = [
     ((f"{_OUTPUT}.hub_repo_id", "org/model"),),
     ((f"{_OUTPUT}.hub_private", True),),
     *(((f"{_OUTPUT}.hub_token", token),) for token in ("a\nb", "***")),
-    *(((f"{_OUTPUT}.output_path", place),) for place in ("/etc/out", "/ty/files/out", "https://example.org/out")),
+    *(((each, place),) for each in _PLACES for place in ("/etc/out", "/ty/files/out", "https://example.org/out")),
+    ((_PLACES[0], "s3://bucket/out"), (_PLACES[1], "/srv/logs"), _KEYS, _KEYS[0]),
+    *(((_PLACES[1], f"{place}/"), (_PLACES[0], place)) for place in ("/srv/out", "out", "pvc://claim/out")),
 ]
 
 
@@ -369,7 +373,9 @@ TAKEN: list[tuple[tuple[str, Any], ...]] = [
     ((f"{_OUTPUT}.push_to_hub", True), (f"{_OUTPUT}.hub_repo_id", "org/model"), (f"{_OUTPUT}.hub_private", False)),
     *(((f"{_FRAMEWORK}.type", name), ("resource_config.node_count", 2)) for name in ("FSDP", "DEEPSPEED", "MEGATRON")),
     (*_SCRIPT, (f"{_FRAMEWORK}.config", {"launcher": "mpi"}), ("resource_config.node_count", 2)),
-    *(((f"{_OUTPUT}.output_path", place),) for place in ("/srv/out", "s3://bucket/models/out")),
+    *(((each, place),) for each in _PLACES for place in ("/srv/out", "s3://bucket/models/out")),
+    ((_PLACES[1], "s3://bucket/logs"), _KEYS),
+    ((_PLACES[0], "/srv/out"), (_PLACES[1], "/srv/out/logs")),
 ]
 
 

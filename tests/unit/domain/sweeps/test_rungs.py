@@ -73,6 +73,7 @@ def test_any_number_has_a_bracket_with_rungs(least: int, reduction: int, factor:
 VALUES = st.lists(st.floats(allow_nan=True, width=16), min_size=1, max_size=40)
 
 
+@pytest.mark.long
 @given(VALUES, st.integers(2, 4))
 def test_asha_continues_the_best_share_of_what_was_there(values: list[float], reduction: int) -> None:
     rule = EarlyStopping(name="asha", min=1, max=27, reduction=reduction)
@@ -104,6 +105,7 @@ def test_a_better_value_never_does_worse(values: list[float], mine: float, rule:
             assert better.rank <= worse.rank
 
 
+@pytest.mark.long
 @given(VALUES, st.randoms(), st.sampled_from([ASHA, HYPERBAND, MEDIAN]))
 def test_a_decision_does_not_depend_on_the_order_of_earlier_reports(
     values: list[float], order: Any, rule: EarlyStopping

@@ -18,8 +18,8 @@ def test_node_offers_limits_where_it_can_hold_all_of_them(tmp_path, monkeypatch,
 @pytest.mark.parametrize(
     ("sandbox", "controllers", "offered"),
     [
-        ("auto", CONTROLLERS, ["sandbox:full", "sandbox:namespaces"]),
-        ("bubblewrap", ("memory",), ["sandbox:namespaces"]),
+        ("auto", CONTROLLERS, ["sandbox:full", "sandbox:namespaces", "sandbox:network"]),
+        ("bubblewrap", ("memory",), ["sandbox:namespaces", "sandbox:network"]),
         (PROCESS, CONTROLLERS, []),
     ],
 )
@@ -30,3 +30,19 @@ def test_node_offers_the_isolation_that_it_has_and_each_weaker_one(
     monkeypatch.setattr("workers.node.inventory.find_hierarchies", lambda: found)
 
     assert [name for name in found_capabilities(sandbox, tmp_path) if name.startswith("sandbox:")] == offered
+
+
+@pytest.mark.parametrize(
+    ("sandbox", "lack", "offers"), [("auto", "", True), ("auto", "no such call", False), (PROCESS, "", False)]
+)
+def test_node_offers_users_where_a_sandbox_can_have_them(tmp_path, monkeypatch, sandbox, lack, offers):
+    monkeypatch.setattr("workers.node.inventory.lack_of_own_users", lambda *_: lack)
+
+    assert ("sandbox:uid" in found_capabilities(sandbox, tmp_path, uids="700000-700009")) is offers
+
+
+@pytest.mark.parametrize(
+    ("sandbox", "network", "offers"), [("auto", "none", True), ("auto", "host", False), (PROCESS, "none", False)]
+)
+def test_node_offers_a_network_of_its_own_where_jobs_have_one(tmp_path, sandbox, network, offers):
+    assert ("sandbox:network" in found_capabilities(sandbox, tmp_path, network=network)) is offers

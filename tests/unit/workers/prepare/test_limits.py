@@ -102,6 +102,6 @@ def test_cores_are_those_reserved_or_up_to_the_limit(pins, reserved, limit, want
     settings = load_settings({"TRAINYARD_NODE_PIN_CORES": pins, "TRAINYARD_DATA_DIR": str(tmp_path)})
     asked = ResourceConfig(cpu_cores=reserved, limits=ResourceLimits(cpu_cores=limit))
 
-    cores = own_cores(asked, settings)
+    cores = own_cores(reserved, asked, settings)
 
     assert (cores.wanted, len(cores.numbers)) == (wanted, wanted if wanted < 4000 else 0)

@@ -18,6 +18,7 @@ from tests.unit.workers.tracking.test_run_facts import work
 from trainyard.protocol.role_instance import RoleInstance
 from trainyard.protocol.run_spec import RunSpec
 from workers.prepare.input_library import Library, Sources
+from workers.prepare.limits import reserved_cores
 from workers.prepare.packages.job_packages import JobPackages
 from workers.prepare.programs.roles import RolesHere, environment_of_role, with_roles
 from workers.run_dir.layout import run_directory
@@ -83,6 +84,17 @@ def test_cores_are_shared_by_the_ranks_of_an_instance(prepared: RunSpec) -> None
 
     assert trainer.threads_per_rank == 4  # what its devices bring
     assert helper.threads_per_rank == 2  # of the cores it asks for
+
+
+def test_cores_of_a_node_are_those_that_its_instances_reserve() -> None:
+    both = order()
+    trainer, helper = both.all_instances
+    elsewhere = replace(trainer, node="other", part=1)
+    helpers = (helper, replace(helper, index=1))
+
+    assert reserved_cores(both) == 0  # the trainer reserves none, and may have any
+    assert reserved_cores(replace(both, all_instances=(elsewhere, *helpers))) == 12
+    assert reserved_cores(replace(both, part=1, all_instances=(elsewhere, *helpers))) == 0
 
 
 def test_ranks_are_numbered_over_the_job_and_within_the_role(prepared: RunSpec) -> None:

@@ -98,6 +98,7 @@ class Run:
         self.plan = plan
         self.launched: LaunchedRanks = launch(plan)
         self.logs: list[bytes] = [b"" for _ in self.launched.log_fds]
+        self._open_logs = dict(enumerate(self.launched.log_fds))
         self.reports = b""
 
     def read_until(self, text: str, *, rank=0, seconds=10.0) -> None:
@@ -128,7 +129,7 @@ class Run:
 
     def _read_some(self) -> bool:
         """False once the agent hung up."""
-        sources: list[Any] = [self.launched.control, *self.launched.log_fds]
+        sources: list[Any] = [self.launched.control, *self._open_logs.values()]
         readable, _, _ = select.select(sources, [], [], 0.5)
         open_ = True
         for source in readable:
@@ -136,7 +137,7 @@ class Run:
                 data = self.launched.control.recv(65536)
                 self.reports += data
                 open_ = bool(data)
-        for rank, fd in enumerate(self.launched.log_fds):
+        for rank, fd in list(self._open_logs.items()):
             self._drain(rank, fd)
         return open_
 
@@ -146,6 +147,7 @@ class Run:
                 data = os.read(fd, 65536)
             except BlockingIOError:
                 return
-            if not data:
+            if not data:  # it would be readable for as long as the other ranks run
+                del self._open_logs[rank]
                 return
             self.logs[rank] += data

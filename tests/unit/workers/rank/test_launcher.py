@@ -91,6 +91,7 @@ def test_stderr_and_stdout_arrive_per_rank(start):
     assert sorted(run.log(1).splitlines()) == ["err 1", "out 1"]
 
 
+@pytest.mark.long
 def test_first_failing_rank_is_reported_first_and_tears_the_others_down(start):
     run = start(
         "import os, signal, sys, time\n"

@@ -71,6 +71,7 @@ def test_secrets_stand_on_no_command_line(start):
     assert "hunter2" not in run.log()
 
 
+@pytest.mark.long
 def test_first_failing_rank_is_reported_first_and_tears_the_others_down(start):
     run = start(
         "import os, signal, sys, time\n"
@@ -96,6 +97,7 @@ def test_silent_server_on_a_port_of_x_servers_is_not_waited_for(start):
         assert start("pass\n").finish(30) == 0
 
 
+@pytest.mark.long
 def test_killed_rank_is_reported_with_its_signal(start):
     run = start("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
 
@@ -103,6 +105,7 @@ def test_killed_rank_is_reported_with_its_signal(start):
     assert ends(run) == {(0, 137, "SIGKILL")}
 
 
+@pytest.mark.long
 def test_ranks_have_their_whole_grace_when_they_are_stopped(start):
     run = start(
         "import os, signal, sys, time\n"
@@ -123,6 +126,7 @@ def test_ranks_have_their_whole_grace_when_they_are_stopped(start):
     assert [run.log(rank) for rank in (0, 1)] == ["ready\nsaved\n"] * 2
 
 
+@pytest.mark.long
 def test_ranks_that_mpirun_has_not_started_yet_are_stopped_too(start):
     run = start("import time\ntime.sleep(60)\n", world_size=2)
 

@@ -107,6 +107,7 @@ def test_ranks_of_two_nodes_reach_each_other_by_mpi(start):
     assert no_process_is_left()
 
 
+@pytest.mark.long
 def test_first_failing_rank_is_the_one_to_blame_and_ends_those_of_the_other_node(start):
     nodes = start(
         "from mpi4py import MPI\nimport os, sys, time\n"
@@ -125,6 +126,7 @@ def test_first_failing_rank_is_the_one_to_blame_and_ends_those_of_the_other_node
     assert no_process_is_left()
 
 
+@pytest.mark.long
 def test_end_of_the_first_sandbox_ends_the_other(start):
     nodes = start("print('ready', flush=True)\nimport time\ntime.sleep(60)\n")
     nodes.read_until("ready\n")
@@ -135,6 +137,7 @@ def test_end_of_the_first_sandbox_ends_the_other(start):
     assert {rank for rank, *_ in nodes.ends} == {2, 3}
 
 
+@pytest.mark.long
 def test_end_of_the_other_sandbox_ends_the_first(start):
     nodes = start("print('ready', flush=True)\nimport time\ntime.sleep(60)\n")
     nodes.read_until("ready\n")
@@ -145,6 +148,7 @@ def test_end_of_the_other_sandbox_ends_the_first(start):
     assert {(rank, follows) for rank, _, follows in nodes.ends} == {(0, True), (1, True)}
 
 
+@pytest.mark.long
 def test_ranks_of_both_nodes_have_their_grace_when_they_are_stopped(start):
     nodes = start(
         "import signal, sys, time\n"
@@ -164,6 +168,7 @@ def test_ranks_of_both_nodes_have_their_grace_when_they_are_stopped(start):
     assert nodes.logs == ["ready\nsaved\n"] * 4
 
 
+@pytest.mark.long
 def test_torch_finds_the_ranks_that_mpi_started(start):
     nodes = start(
         "import torch, torch.distributed as dist\n"

@@ -154,6 +154,7 @@ if first: time.sleep(60)
     assert processes.processes_of_attempt(JOB, 1) == []
 
 
+@pytest.mark.long
 def test_sidecars_are_stopped_with_a_grace_and_then_killed(start: Start) -> None:
     stubborn = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + SLEEPS
     polite = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))\n" + SLEEPS

@@ -4,11 +4,14 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from tests.builders.run_specs import make_run_spec
 from trainyard.protocol.run_spec import ImageEnvironment
 from workers.rank.session_host import MOST_STARTS, SessionHost
 
 
+@pytest.mark.long
 def test_a_server_that_reads_nothing_does_not_hold_the_agent(tmp_path: Path) -> None:
     """A rank may stop a new server before it has read more than a pipe holds."""
     reads_nothing = ImageEnvironment(python=("/bin/sh", "-c", "exec sleep 60", "sh"), hooks="", environment={})

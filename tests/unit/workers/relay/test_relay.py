@@ -121,6 +121,7 @@ def test_others_are_refused(tmp_path: Path, port: int, greeting: bytes, why: byt
     assert answer == why
 
 
+@pytest.mark.long
 def test_client_that_says_nothing_is_not_waited_for(tmp_path: Path, port: int) -> None:
     with engine_at(tmp_path / "engine.sock"), socket.create_connection(("127.0.0.1", port), timeout=10) as client:
         client.sendall(b"TRAINYARD/1")
@@ -163,6 +164,7 @@ def test_engine_notices_a_client_that_hung_up(tmp_path: Path, port: int) -> None
         assert ended.wait(10)
 
 
+@pytest.mark.long
 def test_relay_that_ends_passes_on_what_the_engine_has_said(tmp_path: Path) -> None:
     process, sent, said_all = RelayProcess(), os.urandom(1 << 20), threading.Event()
     process.start(RelayPlace(address="127.0.0.1", socket=tmp_path / "engine.sock", token=TOKEN))

@@ -84,6 +84,7 @@ def test_lines_of_a_moment_are_stored_as_one_block(ranks: Ranks, storage: SlowSt
     assert [line.line for line in LogReader(storage, JOB).read()] == ["first", *(f"line {n}" for n in range(100))]
 
 
+@pytest.mark.long
 def test_rank_is_held_up_while_the_storage_is_behind_and_loses_nothing(ranks: Ranks, storage: SlowStorage) -> None:
     data, written = b"".join(b"%06d%s\n" % (n, b"x" * 93) for n in range(20_000)), 0
 

@@ -114,6 +114,7 @@ def test_a_flood_of_questions_whose_answers_are_not_read_is_hung_up_on(site: Sit
     reading.close()
 
 
+@pytest.mark.long
 def test_answers_wait_for_a_rank_that_reads_late(site: Site) -> None:
     site.gateway.answer = json.dumps("a" * MOST_UNREAD_BYTES)
     site.gateway.may_answer.set()

@@ -72,6 +72,7 @@ def started(script: str, run: RunDirectory) -> Iterator[subprocess.Popen[bytes]]
             process.kill()
 
 
+@pytest.mark.long
 def test_rank_writes_where_it_is(run):
     with started(REGISTERS, run) as process:
         text = dump(run, 0, {0: process.pid}, {0}, unheard)
@@ -97,6 +98,7 @@ def test_rank_that_can_hear_is_sent_no_signal(run):
     assert alive
 
 
+@pytest.mark.long
 def test_dumps_of_the_same_attempt_do_not_mix(run):
     with started(REGISTERS, run) as process:
         pid = process.pid
@@ -148,6 +150,7 @@ def test_pipe_in_place_of_the_file_does_not_block(run):
     assert time.monotonic() - began < 10
 
 
+@pytest.mark.long
 def test_flood_is_cut(run):
     floods = REGISTERS.replace("deep_inside()\n", "pass\n") + (
         "import signal\ndef flood(*_):\n    open(sys.argv[1] + '/stacks/rank-0.txt', 'w').write('x' * 10_000_000)\n"

@@ -82,6 +82,7 @@ def parent():
     end(process)
 
 
+@pytest.mark.long
 def test_time_and_memory_are_those_of_the_whole_tree(parent):
     used = consumption(parent.pid)
 
@@ -90,6 +91,7 @@ def test_time_and_memory_are_those_of_the_whole_tree(parent):
     assert 128 << 20 <= used.memory_bytes < 512 << 20
 
 
+@pytest.mark.long
 def test_a_process_that_is_gone_uses_nothing(parent):
     end(parent)
 

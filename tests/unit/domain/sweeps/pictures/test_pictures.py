@@ -145,6 +145,7 @@ def test_trials_at_one_place_are_drawn_once_and_many_are_smaller() -> None:
     assert len(text) < 100_000
 
 
+@pytest.mark.long
 def test_large_figures_are_thinned() -> None:
     raw = {f"data_config.field_{i}": {"type": "double", "min": 0.0, "max": 1.0} for i in range(30)}
     many = [replace(point(i, float(i)), values=dict.fromkeys(raw, i / 10_000)) for i in range(10_000)]

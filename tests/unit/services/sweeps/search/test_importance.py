@@ -13,6 +13,7 @@ SPACE = space_of(PLAIN)
 ASKED = importance.question(SPACE, [completed(i, random_values(SPACE, i), float(i)) for i in range(20)], objectives=1)
 
 
+@pytest.mark.long
 def test_shares_are_answered_for_parameters_that_vary():
     found = importance.answer(ASKED)
 

@@ -133,6 +133,7 @@ def test_a_question_that_is_repeated_is_not_computed_again(start):
     assert suggestions.child_pid == first  # that is dead
 
 
+@pytest.mark.long
 def test_a_child_that_is_killed_while_it_answers_is_asked_again(start, tmp_path):
     """The first of these children stops and is killed in the middle of a question."""
     mark = tmp_path / "first"
@@ -291,6 +292,7 @@ def test_the_child_ends_with_its_parent_that_is_killed():
     wait_for(lambda: not psutil.pid_exists(int(ran.stdout)), seconds=20, what="the child to end")
 
 
+@pytest.mark.long
 def test_a_child_without_work_ends_and_the_next_question_starts_another(start):
     suggestions = start(running("import app.search.__main__ as p; p.IDLE_SECONDS = 0.1; p.main()"))
     suggestions.suggest(spec_of(ASKING), SPACE, number=0, observations=[])
@@ -303,6 +305,7 @@ def test_a_child_without_work_ends_and_the_next_question_starts_another(start):
     assert suggestions.child_pid != first.pid
 
 
+@pytest.mark.long
 def test_a_closed_one_starts_again_when_it_is_asked(start):
     suggestions = start()
     before = suggestions.suggest(spec_of(ASKING), SPACE, number=0, observations=[])
@@ -312,6 +315,7 @@ def test_a_closed_one_starts_again_when_it_is_asked(start):
     assert suggestions.suggest(spec_of(ASKING), SPACE, number=0, observations=[]) == before
 
 
+@pytest.mark.long
 def test_threads_ask_one_after_the_other(start):
     suggestions = start()
     found: dict[int, Suggestion] = {}

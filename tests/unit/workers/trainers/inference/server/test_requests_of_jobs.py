@@ -209,6 +209,7 @@ def test_an_engine_that_serves_no_requests_is_refused(tmp_path: Path, llama: Pat
         run(make_spec(tmp_path, data, section(CHAT), model_path=str(llama)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stop_after", [0, 1, 2])
 def test_an_interrupted_job_leaves_the_bytes_of_an_undisturbed_one(
     tmp_path: Path, llama: Path, stop_after: int

@@ -140,6 +140,7 @@ def test_limits_of_the_service_are_kept(serve, llama, save_adapter, prompts, con
     assert says is None or (last.refused.code == "ADAPTER_NOT_LOADED" and says in last.refused.message)
 
 
+@pytest.mark.long
 def test_what_does_not_fit_the_model_is_refused_and_leaves_it_as_it_was(
     serve, llama, save_model, save_adapter, adapters, prompts, tmp_path
 ):

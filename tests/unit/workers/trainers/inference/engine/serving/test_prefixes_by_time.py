@@ -13,6 +13,7 @@ ROUNDS = 30
 SIZES = {"max_position_embeddings": 2048, "hidden_size": 64, "intermediate_size": 256}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("length_of_copy", [LENGTH, LENGTH - REST], ids=["whole", "prefix"])
 def test_prompt_of_another_project_is_not_answered_sooner(
     serve: Callable[..., Any], save_model: Callable[..., Any], length_of_copy: int

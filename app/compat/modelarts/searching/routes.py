@@ -8,8 +8,8 @@ from flask import Blueprint
 from app.compat.ids import job_id_of
 from app.compat.modelarts import algorithms, lookup
 from app.compat.modelarts.queries import TrialsQuerySchema
+from app.compat.modelarts.searching.trials import table_of, trial_id
 from app.compat.modelarts.to_native import DIALECT
-from app.compat.modelarts.trials import table_of, trial_id
 from app.domain.errors import NotFound
 from app.domain.sweeps.spec import SweepSpec
 from app.http.context import caller, plane

@@ -5,7 +5,7 @@ from typing import Any
 
 from app.compat.modelarts import lookup
 from app.compat.modelarts.fields import TENSORBOARD, wants_tensorboard
-from app.compat.modelarts.searches import search_of
+from app.compat.modelarts.searching.searches import search_of
 from app.compat.modelarts.to_native import DIALECT, Native, alias_of, stored
 from app.compat.sweep_naming import complete
 from app.http.context import caller, plane

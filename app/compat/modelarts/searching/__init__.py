@@ -1,0 +1,1 @@
+"""Searches for hyperparameters in ModelArts' vocabulary, which are sweeps, and their trials."""

@@ -1,0 +1,186 @@
+"""Whether a node's attempts may each have a user of the machine: found out by doing it, once for each node worker."""
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from app.host import idmapped_mounts
+from app.host.bubblewrap import LEAST
+from app.host.idmapped_mounts import PLACE
+from app.host.overlays import MERGED, UPPER, WORK, lack_of_overlays
+from app.host.processes import place
+
+LOCKS = Path("/run/trainyard/uids")  # of all node workers of the machine
+SWITCHED_OFF = "TRAINYARD_NODE_UIDS is empty"
+_VERDICT = "own-users.json"  # below the data directory's run
+_TRIAL_SECONDS = 20.0
+_READS = "set -e; cat {directory}/private; : > {directory}/new; echo; read end || :"
+_SECRET = "only its owner reads this"  # noqa: S105
+
+
+def uid_range(text: str) -> range:
+    """The setting `node.uids`, which has been checked."""
+    first, _, last = text.partition("-")
+    return range(int(first), int(last) + 1) if text else range(0)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file or directory that a user of the machine is to have."""
+
+    path: Path
+    is_mapped: bool = True  # what the worker's user owns belongs to that user there
+    is_needed: bool = True  # so; else it comes as it is from a file system that can't be mapped
+
+
+def stage(namespace: int, sources: Sequence[Source], overlay: tuple[Path, Path] | None = None) -> int:
+    """A namespace of mounts with each source at ``staged`` of its number, mapped by that user namespace.
+
+    ``overlay``: (image, directory of what is written), which come together at MERGED. Raises OSError.
+    """
+    kinds = [source.path.is_dir() for source in sources]
+    layers = [Source(path) for path in overlay or ()]
+
+    def fill() -> None:
+        with ExitStack() as stack:
+            trees = [_tree(stack, source, namespace) for source in (*sources, *layers)]
+            idmapped_mounts.mount("tmpfs", PLACE, "mode=755")
+            for number, is_directory in enumerate(kinds):
+                _attach(trees[number], staged(number), is_directory=is_directory)
+            if layers:
+                _attach_overlay(*trees[-2:])
+
+    return idmapped_mounts.mount_namespace(fill)
+
+
+def staged(number: int) -> Path:
+    return PLACE / str(number)
+
+
+def as_user(uid: int, namespace: int) -> list[str]:
+    """A command to which another is added, which the user runs in that namespace of mounts of this process."""
+    inside = f"--mount=/proc/{os.getpid()}/fd/{namespace}"
+    return ["nsenter", inside, "--setgid", str(uid), "--setuid", str(uid), "--"]
+
+
+def _tree(stack: ExitStack, source: Source, namespace: int) -> int:
+    try:
+        found = idmapped_mounts.tree(source.path, namespace if source.is_mapped else None)
+    except OSError:
+        if source.is_needed or not source.is_mapped:
+            raise
+        found = idmapped_mounts.tree(source.path)
+    stack.callback(os.close, found)
+    return found
+
+
+def _attach(tree: int, target: Path, *, is_directory: bool) -> None:
+    if is_directory:
+        target.mkdir()
+    else:
+        target.touch()
+    idmapped_mounts.attach(tree, target)
+
+
+def _attach_overlay(lower_tree: int, changes_tree: int) -> None:
+    lower, changes, merged = (PLACE / name for name in ("lower", "changes", MERGED))
+    merged.mkdir()
+    _attach(lower_tree, lower, is_directory=True)
+    _attach(changes_tree, changes, is_directory=True)
+    options = f"lowerdir={lower},upperdir={changes / UPPER},workdir={changes / WORK}"
+    idmapped_mounts.mount("overlay", merged, options)
+
+
+@cache
+def lack_of_own_users(uids: str, data_dir: Path) -> str:
+    """Why attempts of a node with these settings have the worker's user; empty where each has its own."""
+    if not uids:
+        return SWITCHED_OFF
+    if os.geteuid() != 0:
+        return "its worker is not root"
+    if missing := [name for name in ("unshare", "nsenter", "bwrap") if shutil.which(name) is None]:
+        return f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed"
+    try:
+        LOCKS.mkdir(mode=0o700, parents=True, exist_ok=True)
+        data_dir.mkdir(parents=True, exist_ok=True)
+        return _tried(uid_range(uids)[-1], data_dir.resolve())
+    except OSError as error:
+        return error.strerror or str(error)
+
+
+def _tried(uid: int, data_dir: Path) -> str:
+    """Has that user read a private file of ours, in a sandbox, and through an overlay where there are any."""
+    with_overlay = not lack_of_overlays(data_dir)
+    namespaces: list[int] = []
+    with tempfile.TemporaryDirectory(dir=data_dir) as name:
+        directory = Path(name, "lower")
+        directory.mkdir(mode=0o700)
+        private = directory / "private"
+        private.touch(mode=0o600)
+        private.write_text(_SECRET)
+        changes = Path(name, "changes")
+        for part in (UPPER, WORK):
+            (changes / part).mkdir(parents=True)
+        try:
+            namespaces.append(idmapped_mounts.user_namespace(uid))
+            layers = (directory, changes) if with_overlay else None
+            namespaces.append(stage(namespaces[0], [Source(directory)], layers))
+            said = _read_by(uid, namespaces[1], staged(0))
+            return said or (_read_by(uid, namespaces[1], PLACE / MERGED) if with_overlay else "")
+        finally:
+            for namespace in namespaces:
+                os.close(namespace)
+            if (changes / WORK / "work").exists():
+                (changes / WORK / "work").chmod(0o700)
+
+
+def _read_by(uid: int, namespace: int, directory: Path) -> str:
+    """Why the user can't; also why this process could not look after its processes."""
+    inside = [*LEAST, "--bind", str(directory), str(PLACE), "sh", "-c", _READS.format(directory=PLACE)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        [*as_user(uid, namespace), "bwrap", *inside], stdin=pipe, stdout=pipe, stderr=pipe, text=True
+    ) as process:
+        assert process.stdout is not None  # noqa: S101 – a pipe
+        too_long = threading.Timer(_TRIAL_SECONDS, process.kill)
+        too_long.start()
+        line, blind = process.stdout.readline().strip(), ""
+        try:
+            _environment_of(process.pid)
+        except OSError as error:
+            blind = f"the environment of another user's processes can't be read: {error.strerror}"
+        _, why = process.communicate()
+        too_long.cancel()
+    if line != _SECRET or process.returncode != 0:
+        return why.strip() or f"exit code {process.returncode}"
+    return blind
+
+
+def _environment_of(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/environ").read_bytes()
+
+
+def record_verdict(data_dir: Path, lack: str) -> None:
+    """Tell the supervisors of this data directory, so that they need not try it. Raises OSError."""
+    path = data_dir / "run" / _VERDICT
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}")
+    temporary.write_text(json.dumps({"place": place(), "lack": lack}))
+    temporary.replace(path)
+
+
+def recorded_lack(data_dir: Path) -> str:
+    """What a node worker of this place has found out; without one, no attempt has a user of its own."""
+    try:
+        found: Mapping[str, str] = json.loads((data_dir / "run" / _VERDICT).read_text())
+    except (OSError, ValueError):
+        return "no node worker has tried it"
+    return found["lack"] if found["place"] == place() else "the node worker has not tried it since the last boot"

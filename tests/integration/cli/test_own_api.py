@@ -1,0 +1,57 @@
+"""The API that a command with `--local` serves itself: which of its modules serve a path."""
+
+from pathlib import Path
+
+import pytest
+from flask import Flask
+from werkzeug.routing import Map, Rule
+
+from app.cli.own_api import SERVED_BY
+from app.http.context import EXTENSION
+from app.native import MODULES, native_app
+from tests.systems.apps import Api
+from tests.systems.commands import run_local
+
+
+def routes_below(app: Flask, head: str) -> set[tuple[str, str]]:
+    return {
+        (rule.rule, rule.endpoint)
+        for rule in app.url_map.iter_rules()
+        if rule.rule == f"/v1/{head}" or rule.rule.startswith(f"/v1/{head}/")
+    }
+
+
+@pytest.mark.parametrize("head", SERVED_BY)
+def test_modules_of_a_path_serve_all_that_is_below_it(sqlite_api: Api, head: str) -> None:
+    backend = sqlite_api.app.extensions[EXTENSION]
+
+    whole = routes_below(native_app(backend.settings, backend), head)
+
+    assert whole
+    assert routes_below(native_app(backend.settings, backend, modules=SERVED_BY[head]), head) == whole
+
+
+def test_modules_of_the_native_api_are_those_with_a_blueprint(api: Api) -> None:
+    named = {rule.endpoint.partition(".")[0] for rule in api.app.url_map.iter_rules() if rule.rule.startswith("/v1/")}
+
+    assert set(MODULES) <= named
+
+
+def test_command_says_what_its_api_lacks(sqlite_api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = sqlite_api.db.engine.url.render_as_string(hide_password=False)
+    for name, value in {"DATA_DIR": str(tmp_path), "DATABASE_URL": url, "SECURITY_SECRET_KEY": "x"}.items():
+        monkeypatch.setenv(f"TRAINYARD_{name}", value)
+
+    answer = run_local("jobs", "list")
+
+    assert (answer.exit_code, "TRAINYARD_SECURITY_SECRET_KEY is not a key" in answer.stderr) == (1, True)
+
+
+def test_urls_are_built_as_werkzeug_builds_them(api: Api) -> None:
+    """Routes compile that late."""
+    for rule in api.app.url_map.iter_rules():
+        values = dict.fromkeys(rule.arguments, "a b")
+        plain = Rule(rule.rule, endpoint=rule.endpoint, methods=rule.methods)
+        plain.bind(Map([]))
+
+        assert rule.build(values | {"page": 1}) == plain.build(values | {"page": 1})

@@ -1,0 +1,42 @@
+"""The doctor tells whether attempts on this machine have users of their own, and why not."""
+
+import os
+from dataclasses import replace
+
+import pytest
+
+from app.services.operations.diagnosis import machine
+from app.services.operations.diagnosis.findings import Level
+from app.services.operations.diagnosis.site import Site
+from tests.systems.examining import said
+
+NONE = "attempts here have the worker's user of the machine, and none of their own: "
+
+
+@pytest.mark.parametrize(
+    ("uids", "euid", "lack", "level", "message"),
+    [
+        ("7000-7009", 0, "", Level.OK, "each attempt has a user of the machine of its own, of 7000-7009"),
+        ("7000-7009", 0, "no such call", Level.WARNING, NONE + "no such call"),
+        ("7000-7009", 990, "its worker is not root", Level.SKIPPED, NONE + "its worker is not root"),
+        ("", 0, "TRAINYARD_NODE_UIDS is empty", Level.SKIPPED, NONE + "TRAINYARD_NODE_UIDS is empty"),
+    ],
+)
+def test_users_of_attempts_are_told(
+    site: Site, monkeypatch: pytest.MonkeyPatch, uids: str, euid: int, lack: str, level: Level, message: str
+) -> None:
+    monkeypatch.setattr(machine, "lack_of_own_users", lambda *_: lack)
+    monkeypatch.setattr(os, "geteuid", lambda: euid)
+    settings = replace(site.settings, node=replace(site.settings.node, uids=uids))
+
+    (finding,) = said(replace(site, settings=settings), "users of attempts")
+
+    assert (finding.level, finding.message) == (level, message)
+
+
+def test_jobs_without_a_sandbox_have_none(site: Site) -> None:
+    settings = replace(site.settings, node=replace(site.settings.node, sandbox="process"))
+
+    (finding,) = said(replace(site, settings=settings), "users of attempts")
+
+    assert finding.level is Level.SKIPPED

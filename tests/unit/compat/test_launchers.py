@@ -1,0 +1,205 @@
+"""Command lines of mpirun: what each rank runs, how many there are, and what the platform can't do."""
+
+import contextlib
+import shlex
+import subprocess
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.compat.launchers import parse_launcher, ranks_per_node
+from app.domain.errors import BadSpec
+
+FIELD = "spec.command"
+
+
+def launch(text):
+    return parse_launcher(shlex.split(text), FIELD)
+
+
+@pytest.mark.parametrize(
+    ("text", "command"),
+    [
+        ("mpirun -np 4 python train.py --lr 1", "python train.py --lr 1"),
+        ("/usr/local/bin/mpiexec -n 4 --allow-run-as-root --oversubscribe ./a.out", "./a.out"),
+        ("mpirun --hostfile /etc/mpi/hostfile -np 4 -H localhost:4 ./a.out", "./a.out"),
+        ("mpirun --bind-to none -map-by slot --map-by ppr:4:node -x PATH -x NCCL_DEBUG ./a.out -x", "./a.out -x"),
+        (
+            "mpirun -x A=1 -mca pml ob1 --mca btl ^openib ./a.out",
+            "env A=1 OMPI_MCA_pml=ob1 OMPI_MCA_btl=^openib ./a.out",
+        ),
+        (
+            "bash -c 'mpirun -np 4 python train.py --name $NAME \"a b\"'",
+            "bash -c 'python train.py --name $NAME \"a b\"'",
+        ),
+        (
+            "sh -ec 'mpirun -x \"A=$B c\" -mca pml ob1 ./a.out' name",
+            "sh -ec 'env \"A=$B c\" OMPI_MCA_pml=ob1 ./a.out' name",
+        ),
+        ("bash -lc 'mpirun -np 4 \\\n  -x A \\\n  ./a.out'", "bash -lc ./a.out"),
+        ("bash -c 'mpirun -np 4\\\n  -N 4\\\n ./a.out --x \\\n'", "bash -c './a.out --x'"),
+        ("bash -c 'mpirun -np 4 python -c \"a\\\nb\"'", "bash -c 'python -c \"a\\\nb\"'"),
+        ("bash -c 'mpirun ${OMPI} -np 4 ./a.out'", "bash -c '${OMPI} -np 4 ./a.out'"),
+    ],
+)
+def test_mpirun_and_what_the_platform_does_are_left_out(text, command):
+    found = launch(text)
+
+    assert (found.by_mpi, shlex.join(found.command)) == (True, shlex.join(shlex.split(command)))
+    assert found.ignored == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["python train.py", "bash -c 'python train.py; mpirun x'", "bash run.sh", "sh -c", "env mpirun x", "bash -x"],
+)
+def test_other_commands_stay_as_they_are(text):
+    found = launch(text)
+
+    assert (found.by_mpi, found.is_longer, found.command) == (False, False, shlex.split(text))
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "; echo done",
+        "&& echo",
+        "| tee log",
+        "> log",
+        "2>&1",
+        "\necho done",
+        "\\\\\necho done",
+        "$(cat x)",
+        "`cat x`",
+        "# note",
+        "'",
+    ],
+)
+def test_longer_text_is_each_nodes_own(end):
+    words = ["bash", "-c", f"mpirun -np 2 ./a.out {end}"]
+    found = parse_launcher(words, FIELD)
+
+    assert (found.by_mpi, found.is_longer, found.command) == (False, True, words)
+    with pytest.raises(BadSpec, match="let mpirun be the only command"):
+        ranks_per_node(found, 2, FIELD)
+
+
+@pytest.mark.parametrize(
+    ("text", "nodes", "more", "expected"),
+    [
+        ("-np 8", 2, {}, "4"),
+        ("-np 8", 2, {"slots": 4}, "4"),
+        ("", 2, {"slots": 4}, "4"),
+        ("", 2, {}, "auto"),
+        ("", 2, {"usual": "1"}, "1"),
+        ("-N 3", 2, {}, "3"),
+        ("-N 0000000000003", 2, {}, "3"),
+        ("--pernode", 2, {}, "1"),
+        ("-np 6 --map-by ppr:3:node", 2, {}, "3"),
+        ("-np 2 -H localhost", 1, {}, "2"),
+        ("-H localhost:2", 1, {}, "2"),
+        ("-np 2 -H localhost:4", 1, {}, "2"),
+        ("-H localhost:4 -N 2", 1, {}, "2"),
+    ],
+)
+def test_ranks_of_each_node(text, nodes, more, expected):
+    assert ranks_per_node(launch(f"mpirun {text} ./a.out"), nodes, FIELD, **more) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "nodes", "slots", "why"),
+    [
+        ("-np 5", 2, None, "5 processes, and 2 nodes with 2 processes each make 4"),
+        ("-np 1", 2, None, "1 processes, and 2 nodes with 1 processes each make 2"),
+        ("-np 0", 1, None, "0 processes"),
+        ("-np 8", 2, 2, "8 processes, and 2 nodes with 2 processes each make 4"),
+        ("-N 4", 2, 2, "4 processes per node"),
+        ("-np 6 -N 4", 2, None, "6 processes, and 2 nodes with 4 processes each make 8"),
+        ("-H localhost:2", 2, None, "is one machine, and the job has 2 nodes"),
+    ],
+)
+def test_numbers_that_the_request_contradicts_are_refused(text, nodes, slots, why):
+    with pytest.raises(BadSpec, match=why) as refused:
+        ranks_per_node(launch(f"mpirun {text} ./a.out"), nodes, FIELD, slots=slots)
+
+    assert refused.value.field == FIELD
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ("--hostfile hosts", "there is no host file here"),
+        ("-machinefile=/srv/hosts", "there is no host file here"),
+        ("-H node-a:4,node-b:4", "the platform chooses nodes"),
+        ("-np $N", "'\\$N' is no number"),
+        ("-np -1", "is no number"),
+        ("-N ٤", "is no number"),
+        ("-wdir /srv", "ranks start in the directory of the job"),
+        ("--tune file", "write --mca NAME VALUE"),
+        ("--dvm x", "no option of mpirun that is known"),
+    ],
+)
+def test_what_only_the_platform_knows_is_refused_with_a_way_out(options, why):
+    for words in (["mpirun", *options.split(), "./a.out"], ["sh", "-c", f"mpirun {options} ./a.out"]):
+        with pytest.raises(BadSpec, match=why) as refused:
+            parse_launcher(words, FIELD)
+        assert refused.value.field == FIELD
+
+
+@pytest.mark.parametrize("words", [["mpirun", "-np"], ["mpirun", "-mca", "a"]])
+def test_option_without_a_value_is_refused(words):
+    with pytest.raises(BadSpec, match="has no value"):
+        parse_launcher(words, FIELD)
+
+
+def test_several_programs_are_refused():
+    with pytest.raises(BadSpec, match="several programs"):
+        launch("mpirun -np 1 ./a : -np 2 ./b")
+
+
+@pytest.mark.parametrize("words", [["mpirun"], ["mpirun", "-np", "2"], ["bash", "-c", "mpirun -np 2"]])
+def test_mpirun_without_a_program_is_refused(words):
+    with pytest.raises(BadSpec, match="without a program"):
+        ranks_per_node(parse_launcher(words, FIELD), 1, FIELD)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ("--bind-to core", "-bind-to"),
+        ("--map-by node", "-map-by"),
+        ("--tag-output", "-tag-output"),
+        ("--prefix /opt/mpi", "-prefix"),
+        ("-x LD_LIBRARY_PATH=/opt", "-x LD_LIBRARY_PATH"),
+        ("-x RANK=3", "-x RANK"),
+        ("--mca plm_rsh_args '-p 22'", "-mca plm_rsh_args"),
+        ("--mca btl_tcp_if_include eth0", "-mca btl_tcp_if_include"),
+        ("--mca orte_base_help_aggregate 0", "-mca orte_base_help_aggregate"),
+    ],
+)
+def test_option_that_changes_no_result_is_named(options, named):
+    found = launch(f"mpirun {options} ./a.out")
+
+    assert (found.command, [each.partition(":")[0] for each in found.ignored]) == (["./a.out"], [named])
+
+
+@pytest.mark.parametrize(
+    "options", ["-x A=1 -mca pml ob1", """-x "A=1" --mca 'pml' "ob1\"""", "-x 'A'=1 -mca pml ob1 -x B='2 3' -x HOME"]
+)
+def test_ranks_have_the_variables_that_a_shell_reads(options):
+    """In real shells."""
+    words = ["sh", "-c", f'mpirun {options} sh -c "echo \\$A \\$OMPI_MCA_pml $1" ', "sh", "of the shell"]
+
+    ran = subprocess.run(parse_launcher(words, FIELD).command, capture_output=True, text=True, check=True)
+
+    assert ran.stdout == "1 ob1 of the shell\n"
+
+
+@given(st.text(max_size=40), st.sampled_from(["mpirun ", "mpirun -np ", "mpirun -x ", "mpirun -mca a ", ""]))
+def test_any_text_is_parsed_or_refused(text, start):
+    for words in (["sh", "-c", start + text], [*start.split(), *text.split()], ["mpirun", text, text]):
+        with contextlib.suppress(BadSpec):
+            found = parse_launcher(words, FIELD)
+            assert found.by_mpi or found.command == words or found.command[:1] == ["python"]
+            ranks_per_node(found, 2, FIELD)

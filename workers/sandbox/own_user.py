@@ -1,0 +1,99 @@
+"""A user of the machine of an attempt's own: no other attempt on this machine has the same one at the same time.
+
+Who has a user is said by a lock on a file, which the kernel frees with its supervisor. A mark in the file says that the
+supervisor has not seen the end of the attempt: then the user is free when no process of it is alive.
+"""
+
+import fcntl
+import os
+import weakref
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from app.host import idmapped_mounts
+from app.host.own_users import LOCKS
+from app.host.processes import PROC, start_ticks
+
+_IN_USE = b"in use\n"
+
+
+class NoFreeUser(RuntimeError):
+    """Other attempts have all users of the range."""
+
+
+class OwnUser:
+    """The user, as long as this object is not released; ``uid`` is that of its group, too."""
+
+    def __init__(self, uid: int, lock: int, namespace: int) -> None:
+        self.uid = uid
+        self.namespace = namespace  # for mounts in which files of the worker are the user's
+        self._lock = lock
+        self._held = [lock, namespace]
+        self._close = weakref.finalize(self, _close_all, self._held)
+
+    def keep(self, descriptor: int) -> int:
+        """Close it when the user is released."""
+        self._held.append(descriptor)
+        return descriptor
+
+    def maps(self, path: Path) -> bool:
+        """Whether the file system of this path can show files of the worker as the user's."""
+        try:
+            os.close(idmapped_mounts.tree(path, self.namespace))
+        except OSError:
+            return False
+        return True
+
+    def release(self, *, ended: bool) -> None:
+        """Idempotent. ``ended``: no process of the attempt is left."""
+        if self._close.alive and ended:
+            os.ftruncate(self._lock, 0)
+        self._close()
+
+
+def take_user(uids: Iterable[int], *, locks: Path = LOCKS) -> OwnUser:
+    """The first user that is free. Raises NoFreeUser, and OSError."""
+    locks.mkdir(mode=0o700, parents=True, exist_ok=True)
+    alive: set[int] | None = None
+    for uid in uids:
+        lock = _try_lock(locks / str(uid))
+        if lock is None:
+            continue
+        try:
+            if os.fstat(lock).st_size:
+                alive = set(_users_of_processes()) if alive is None else alive
+            if alive is None or uid not in alive or not os.fstat(lock).st_size:
+                os.pwrite(lock, _IN_USE, 0)
+                return OwnUser(uid, lock, idmapped_mounts.user_namespace(uid))
+        except BaseException:
+            os.close(lock)
+            raise
+        os.close(lock)
+    raise NoFreeUser("other attempts have all users of TRAINYARD_NODE_UIDS; name a larger range there")
+
+
+def _users_of_processes() -> Iterator[int]:
+    """Real, effective, saved and file system's users of all processes that have not ended."""
+    for name in os.listdir(PROC):  # noqa: PTH208 – names alone
+        if name.isdigit() and start_ticks(int(name)) is not None:
+            with suppress(OSError):
+                status = (PROC / name / "status").read_text(errors="replace")
+                line = next((each for each in status.splitlines() if each.startswith("Uid:")), "")
+                yield from map(int, line.split()[1:])
+
+
+def _try_lock(path: Path) -> int | None:
+    descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def _close_all(descriptors: Iterable[int]) -> None:
+    for descriptor in descriptors:
+        with suppress(OSError):
+            os.close(descriptor)
