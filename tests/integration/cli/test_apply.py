@@ -67,7 +67,7 @@ def test_fields_without_effect_are_named(served: Api, tmp_path: Path) -> None:
             "apiVersion": "ome.io/v1beta1",
             "kind": "BaseModel",
             "metadata": {"name": "tiny"},
-            "spec": {"storage": {"storageUri": "/srv/model", "path": "/mnt"}},
+            "spec": {"storage": {"storageUri": "/srv/model", "schemaPath": "/mnt"}},
         }
     )
 
@@ -77,7 +77,7 @@ def test_fields_without_effect_are_named(served: Api, tmp_path: Path) -> None:
     assert answer.stdout.splitlines()[-1] == "basemodel.ome.io/tiny created"
     assert answer.stderr.splitlines() == [
         f"Warning: spec.trainer.image: {NO_REGISTRIES}",
-        "Warning: spec.storage.path: data and models are read in place, or fetched into the cache of a node",
+        "Warning: spec.storage.schemaPath: data schemas are not supported",
     ]
 
 
