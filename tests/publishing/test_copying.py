@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from app.storage.keys import TEMPORARY
 from tests.doubles.shares import TOKEN, Share
 from tests.publishing.conftest import FILES, JOB, make_order
 from tests.systems.places import BUCKET, S3
@@ -335,6 +336,14 @@ def test_leftovers_of_a_killed_try_are_cleared(tmp_path, order):
 
 
 # ---- a bucket
+
+
+def test_check_that_another_node_makes_too_finds_a_place_that_can_be_written(tmp_path):
+    (tmp_path / f"{TEMPORARY}job-x").touch()  # that node's, or of one that was killed
+
+    LocalTarget(str(tmp_path), "job-x").check()
+
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_check_of_a_bucket_leaves_nothing(bucket, s3):

@@ -41,8 +41,11 @@ class LocalTarget:
             while not os.path.lexists(existing):
                 existing = str(Path(existing).parent)
             with _opened(existing) as directory:
-                os.close(os.open(self._temporary, NEW, 0o600, dir_fd=directory))
-                os.unlink(self._temporary, dir_fd=directory)
+                # Another node of the job may check it at the same time, and a killed one may have left its file.
+                with contextlib.suppress(FileExistsError):
+                    os.close(os.open(self._temporary, NEW, 0o600, dir_fd=directory))
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(self._temporary, dir_fd=directory)
 
     def read(self, folder: str, path: str, most: int) -> bytes | None:
         with self._explaining(), self._file(folder, path) as file:

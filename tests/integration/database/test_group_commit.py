@@ -224,13 +224,22 @@ def test_writer_may_roll_back_what_it_wrote(db: Database, place: int) -> None:
 
 @pytest.mark.usefixtures("patient")
 def test_lost_transaction_is_an_error_of_all_its_writers(db: Database) -> None:
-    before, after = make("before"), make("after")
+    blocks = {"before": make("before"), "lost": lose_everything, "after": make("after")}
+    wrote: list[str] = []  # who waits first need not write first
 
-    raised = Crowd(db).write(before, lose_everything, after)
+    def noting(name: str) -> Callable[[Session], object]:
+        def write(session: Session) -> None:
+            wrote.append(name)
+            blocks[name](session)
 
-    assert [type(error) for error in raised] == [OperationalError, OperationalError, type(None)]
-    assert names(db) >= {"after"}
-    assert not names(db) & {"before", "lost"}
+        return write
+
+    raised = Crowd(db).write(*map(noting, blocks))
+
+    lost = wrote[: wrote.index("lost") + 1]
+    failed = {name: type(error) for name, error in zip(blocks, raised, strict=True)}
+    assert failed == {name: OperationalError if name in lost else type(None) for name in blocks}
+    assert names(db) & {*blocks} == {*blocks} - {*lost}
 
 
 @pytest.mark.usefixtures("patient")

@@ -286,12 +286,14 @@ def test_ranks_are_not_mistaken_for_commands_of_people(run):
 def test_ranks_of_mpirun_are_reached_too(run):
     run = run(launcher=MPI, world_size=2)
     run.read_until("ready", rank=1)
+    root = run.launched.process.pid
+    wait_for(lambda: sorted(processes.ranks_below(root)) == [0, 1], seconds=10, what="both ranks")
 
     with asked(run, type="exec", rank=1, command=["sh", "-c", "echo $RANK of $WORLD_SIZE"]) as client:
         client.finish()
 
     assert client.said[STDOUT] == b"1 of 2\n"
-    assert sorted(processes.ranks_below(run.launched.process.pid)) == [0, 1]
+    assert sorted(processes.ranks_below(root)) == [0, 1]
 
 
 def test_sessions_end_with_the_ranks(run):
