@@ -82,9 +82,10 @@ def closed_file(paths: Iterable[Path]) -> Path | None:
     return next((path for path in _opened(paths) if _is_closed(path)), None)
 
 
-def closed_gpu_file() -> Path | None:
+def closed_gpu_file(*, dev: Path = DEV, driver: Path = DRIVER) -> Path | None:
     """As ``closed_file``, of all GPUs of this machine."""
-    return closed_file(gpu_files(range(len(driver_gpus()))))
+    indices = range(len(driver_gpus(dev=dev, driver=driver)))
+    return closed_file(gpu_files(indices, dev=dev, driver=driver))
 
 
 def _opened(paths: Iterable[Path]) -> Iterator[Path]:
