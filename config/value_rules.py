@@ -101,7 +101,7 @@ def user_ids(value: str) -> None:
     if not (first.isdecimal() and last.isdecimal() and _LEAST_USER <= int(first) <= int(last) <= _MOST_USER):
         raise ValueError(f"expected FIRST-LAST, user IDs of {_LEAST_USER} to {_MOST_USER}, or nothing")
     if any(int(first) <= uid <= int(last) for uid in _NOBODY):
-        raise ValueError(f"expected a range without {_NOBODY[0]} and {_NOBODY[1]}, which stand for nobody")
+        raise ValueError(f"expected a range without {_NOBODY[0]} and {_NOBODY[1]}, which stand for no user")
 
 
 def warm(value: str) -> None:

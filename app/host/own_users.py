@@ -131,7 +131,7 @@ def private_directory(path: Path) -> None:
 
 
 def overlap_of(uids: range, accounts: Path = _ACCOUNTS, delegated: Sequence[Path] = _DELEGATED) -> str:
-    """Who else has users or groups of this range, as files of the machine say; empty where nobody has."""
+    """Who else has users or groups of this range, as files of the machine say; empty where they are free."""
     for path in (accounts, *delegated):
         for fields in (line.split(":") for line in _lines_of(path)):
             try:

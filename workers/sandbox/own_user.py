@@ -1,7 +1,7 @@
 """A user of the machine of an attempt's own: no other attempt on this machine has the same one at the same time.
 
-Who has a user is said by a lock on a file, which the kernel frees with its supervisor. The supervisor may end before the
-last process of its attempt, and others may have such users: so a user is free when no process of it is alive, too.
+Who has a user is said by a lock on a file, which the kernel frees with its supervisor. The supervisor may end before
+the last process of its attempt, and others may have such users: so a user is free when no process of it is alive, too.
 """
 
 import fcntl

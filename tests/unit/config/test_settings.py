@@ -69,7 +69,7 @@ def test_all_problems_are_reported_at_once():
         ({"TRAINYARD_NODE_UIDS": "0-10"}, "TRAINYARD_NODE_UIDS.*user IDs of 1000 to 4294967293"),
         ({"TRAINYARD_NODE_UIDS": "70010-70000"}, "TRAINYARD_NODE_UIDS"),
         ({"TRAINYARD_NODE_UIDS": "60000-70000"}, "TRAINYARD_NODE_UIDS.*without 65534 and 65535"),
-        ({"TRAINYARD_NODE_UIDS": "65535-65535"}, "TRAINYARD_NODE_UIDS.*stand for nobody"),
+        ({"TRAINYARD_NODE_UIDS": "65535-65535"}, "TRAINYARD_NODE_UIDS.*stand for no user"),
         ({"TRAINYARD_NODE_UIDS": "70000"}, "TRAINYARD_NODE_UIDS.*FIRST-LAST"),
         ({"TRAINYARD_FETCH_S3_KEY": "key"}, "TRAINYARD_FETCH_S3_SECRET"),
         ({"TRAINYARD_FETCH_OBS_SECRET": "secret"}, "TRAINYARD_FETCH_OBS_KEY"),

@@ -11,8 +11,7 @@ from app.host import idmapped_mounts
 from app.host.own_users import lack_of_own_users
 
 pytestmark = pytest.mark.skipif(
-    bool(lack := lack_of_own_users("700000-765535", Path("/tmp"))),
-    reason=f"here no mounts can be made: {lack}",
+    bool(lack := lack_of_own_users("700000-765535", Path("/tmp"))), reason=f"here no mounts can be made: {lack}"
 )
 
 
@@ -28,7 +27,7 @@ def shared(tmp_path: Path) -> Iterator[Path]:
 
 
 def is_mounted(namespace: int, path: Path) -> bool:
-    inside = ["nsenter", f"--mount=/proc/{os.getpid()}/fd/{namespace}", "mountpoint", "-q", path]
+    inside = ["nsenter", f"--mount=/proc/{os.getpid()}/fd/{namespace}", "mountpoint", "-q", str(path)]
     return subprocess.run(inside, check=False).returncode == 0
 
 

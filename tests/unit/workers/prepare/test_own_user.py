@@ -63,7 +63,7 @@ def test_attempt_has_a_user_of_its_own(node: Node) -> None:
 def test_attempt_has_the_workers_user_where_the_operator_says_so(node: Node) -> None:
     assert not node.user(uids="")
     assert not node.user(sandbox=ProcessGroup())
-    with pytest.raises(AttemptFailed, match="sandbox:uid.*without a sandbox of namespaces"):
+    with pytest.raises(AttemptFailed, match=r"sandbox:uid.*without a sandbox of namespaces"):
         node.user(requires=True, sandbox=ProcessGroup())
 
 
@@ -96,7 +96,7 @@ def test_input_that_can_not_be_mapped_is_shown_if_all_may_read_it(node: Node) ->
 
 
 def test_modes_of_an_input_that_can_not_be_mapped_are_not_believed(node: Node) -> None:
-    maps = Path("/proc/1/maps")  # the kernel asks who looks, whatever the mode says
+    maps = Path("/proc/1/maps")  # not for other users, whatever the mode says
 
     assert maps.stat().st_mode & 0o004
     assert not node.user(maps)

@@ -81,7 +81,7 @@ def test_libraries_of_the_driver_are_those_that_the_linker_finds():
 
 
 def device(path: Path, mode: int) -> Path:
-    """A file of a kind that everybody may make, and nobody can open."""
+    """A file of a kind that every user may make, and none can open."""
     path.parent.mkdir(exist_ok=True)
     os.mknod(path, stat.S_IFCHR, os.makedev(0, 0))
     path.chmod(mode)

@@ -176,7 +176,9 @@ def beside_programs() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("shut", [".", "closed"], ids=["software directory", "directory in it"])
-@pytest.mark.parametrize("kind", ["input", "data directory", "hidden directory", "hidden file", "our code", "placement"])
+@pytest.mark.parametrize(
+    "kind", ["input", "data directory", "hidden directory", "hidden file", "our code", "placement"]
+)
 def test_mount_points_in_directories_closed_to_the_user_are_reached(
     kind: str, shut: str, view: FilesystemView, user: OwnUser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -216,6 +218,17 @@ def test_closed_directories_of_the_system_are_no_obstacle(
     seen = replace(view, readable=(inside,) if kind == "input" else view.readable)
 
     assert output_of(f"cat {inside}/file", seen, user) == ["content"]
+
+
+def test_data_directory_in_a_directory_of_the_system_is_written_to(
+    view: FilesystemView, user: OwnUser, beside_programs: Path
+) -> None:
+    run_dir = beside_programs / "run"
+    run_dir.mkdir(mode=0o700)
+
+    output_of(f"echo made > {run_dir}/file", replace(view, run_dir=run_dir, data_dir=beside_programs), user)
+
+    assert (run_dir / "file").read_text() == "made\n"
 
 
 def test_configuration_closed_to_the_user_is_left_out(
