@@ -103,7 +103,7 @@ def start_as_own_user(view: FilesystemView) -> None:
     """As the first user of the range that is free."""
     user = take_user(uid_range(UIDS))
     start(Bubblewrap(), SandboxSpec(view=view, user=user))
-    user.release(ended=True)
+    user.release()
 
 
 def start_in_group(sandbox: Sandbox, spec: SandboxSpec) -> None:

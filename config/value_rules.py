@@ -14,6 +14,7 @@ LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 # Names appear in URLs, file names, queue names and, after an @, in Celery's worker names.
 HOST_NETWORK = "host"
 _LEAST_USER, _MOST_USER = 1000, 2**32 - 3  # below are users of the system; the last two stand for no user
+_NOBODY = (65534, 65535)  # the user whom the kernel shows in place of others, and no user in 16 bits
 _NODE_NAME = re.compile(r"(?!\.+$)[A-Za-z0-9._-]{1,63}")
 
 
@@ -99,6 +100,8 @@ def user_ids(value: str) -> None:
         return
     if not (first.isdecimal() and last.isdecimal() and _LEAST_USER <= int(first) <= int(last) <= _MOST_USER):
         raise ValueError(f"expected FIRST-LAST, user IDs of {_LEAST_USER} to {_MOST_USER}, or nothing")
+    if any(int(first) <= uid <= int(last) for uid in _NOBODY):
+        raise ValueError(f"expected a range without {_NOBODY[0]} and {_NOBODY[1]}, which stand for no user")
 
 
 def warm(value: str) -> None:

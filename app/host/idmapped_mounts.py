@@ -20,7 +20,7 @@ _CLONE, _CLOEXEC, _RECURSIVE, _EMPTY_PATH = 1, os.O_CLOEXEC, 0x8000, 0x1000
 _FROM_EMPTY_PATH = 4
 _IDMAP = 0x00100000
 _HERE = -100  # AT_FDCWD
-_NEW_MOUNTS, _PRIVATE, _ALL_BELOW = 0x00020000, 0x40000, 0x4000
+_NEW_MOUNTS, _SLAVE, _ALL_BELOW = 0x00020000, 0x80000, 0x4000
 # It has a user namespace when it writes, and keeps it until its input ends.
 _HOLDER = ("unshare", "--user", "sh", "-c", "echo; read end")
 
@@ -90,7 +90,8 @@ def mount_namespace(fill: Callable[[], object]) -> int:
     def make() -> None:
         try:
             _check(_libc().unshare(_NEW_MOUNTS), "unshare")
-            _mount(b"none", b"/", None, _PRIVATE | _ALL_BELOW, None)
+            # What the machine unmounts is unmounted here, too; what is mounted here is not there.
+            _mount(b"none", b"/", None, _SLAVE | _ALL_BELOW, None)
             fill()
             result.append(os.open("/proc/thread-self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC))
         except BaseException as error:  # noqa: BLE001 – raised again below

@@ -3,10 +3,11 @@
 import json
 import os
 import shutil
+import stat
 import subprocess
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
@@ -20,6 +21,8 @@ from app.host.processes import place
 
 LOCKS = Path("/run/trainyard/uids")  # of all node workers of the machine
 SWITCHED_OFF = "TRAINYARD_NODE_UIDS is empty"
+_ACCOUNTS = Path("/etc/passwd")
+_DELEGATED = (Path("/etc/subuid"), Path("/etc/subgid"))
 _VERDICT = "own-users.json"  # below the data directory's run
 _TRIAL_SECONDS = 20.0
 _READS = "set -e; cat {directory}/private; : > {directory}/new; echo; read end || :"
@@ -108,12 +111,44 @@ def lack_of_own_users(uids: str, data_dir: Path) -> str:
         return "its worker is not root"
     if missing := [name for name in ("unshare", "nsenter", "bwrap") if shutil.which(name) is None]:
         return f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed"
+    if shared := overlap_of(uid_range(uids)):
+        return shared
     try:
-        LOCKS.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private_directory(LOCKS)
         data_dir.mkdir(parents=True, exist_ok=True)
         return _tried(uid_range(uids)[-1], data_dir.resolve())
     except OSError as error:
-        return error.strerror or str(error)
+        return str(error)
+
+
+def private_directory(path: Path) -> None:
+    """Make it where it is missing. Raises OSError, also where others could change what lies in it."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = path.lstat()
+    others = stat.S_IWGRP | stat.S_IWOTH
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & others:
+        raise OSError(f"{path} must be a directory that belongs to the worker's user, and that no other may write to")
+
+
+def overlap_of(uids: range, accounts: Path = _ACCOUNTS, delegated: Sequence[Path] = _DELEGATED) -> str:
+    """Who else has users or groups of this range, as files of the machine say; empty where they are free."""
+    for path in (accounts, *delegated):
+        for fields in (line.split(":") for line in _lines_of(path)):
+            try:
+                first, count = (int(fields[2]), 1) if path == accounts else (int(fields[1]), int(fields[2]))
+            except (IndexError, ValueError):
+                continue
+            if count > 0 and first < uids.stop and first + count > uids.start:
+                whose = f"{first}-{first + count - 1}" if count > 1 else str(first)
+                return f"TRAINYARD_NODE_UIDS overlaps with {whose} of {fields[0]} in {path}; choose another range"
+    return ""
+
+
+def _lines_of(path: Path) -> list[str]:
+    try:
+        return path.read_text(errors="replace").splitlines()
+    except OSError:
+        return []
 
 
 def _tried(uid: int, data_dir: Path) -> str:
@@ -180,7 +215,8 @@ def record_verdict(data_dir: Path, lack: str) -> None:
 def recorded_lack(data_dir: Path) -> str:
     """What a node worker of this place has found out; without one, no attempt has a user of its own."""
     try:
-        found: Mapping[str, str] = json.loads((data_dir / "run" / _VERDICT).read_text())
-    except (OSError, ValueError):
+        found = json.loads((data_dir / "run" / _VERDICT).read_text())
+        lack, where = str(found["lack"]), found["place"]
+    except (OSError, ValueError, KeyError, TypeError):
         return "no node worker has tried it"
-    return found["lack"] if found["place"] == place() else "the node worker has not tried it since the last boot"
+    return lack if where == place() else "the node worker has not tried it since the last boot"

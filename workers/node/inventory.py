@@ -31,6 +31,7 @@ from workers.node.nvlink import grouped, links_of
 from workers.node.nvml import InventoryNvml
 from workers.rank.mpi import MPIRUN
 from workers.sandbox.control_groups import CONTROLLERS, find_hierarchies
+from workers.sandbox.gpu_devices import closed_gpu_file
 
 try:
     import pynvml
@@ -71,10 +72,17 @@ def found_capabilities(sandbox: str, data_dir: Path, *, uids: str = "", network:
     shown = () if sandbox in WITHOUT_NAMESPACES else (MOUNTS,)
     images = () if sandbox in WITHOUT_NAMESPACES or lack_of_images(data_dir) else (IMAGES,)
     isolation = () if sandbox in WITHOUT_NAMESPACES else (FULL, NAMESPACES) if limits else (NAMESPACES,)
-    own_user = () if not isolation or lack_of_own_users(uids, data_dir) else (OWN_USER,)
+    own_user = () if not isolation or lack_of_users(uids, data_dir) else (OWN_USER,)
     own_network = () if sandbox in WITHOUT_NAMESPACES or network == HOST_NETWORK else (NETWORK,)
     mpi = (MPI,) if shutil.which(MPIRUN) else ()
     return (*extras, *mpi, *limits, *shown, *images, *isolation, *own_user, *own_network)
+
+
+def lack_of_users(uids: str, data_dir: Path) -> str:
+    """Why attempts of this node have the worker's user, as its files and its devices are."""
+    if lack := lack_of_own_users(uids, data_dir):
+        return lack
+    return f"not all users may use {shut}" if (shut := closed_gpu_file()) is not None else ""
 
 
 def _has_module(name: str) -> bool:

@@ -1,7 +1,7 @@
 """Prepares an attempt before its ranks start: model, data, script, checkpoint, and the spec.json that names them."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -80,7 +80,7 @@ def prepare(
     """Resolve and check all inputs, and write spec.json. Raises AttemptFailed with the precise cause."""
     secrets = opened_secrets(settings, work.sealed_secrets)
     redaction.add(texts_of(secrets))  # before anything can log them
-    _check_network_and_output(settings, db, work)  # first: it is quick, and what is fetched next may not be
+    required = _checked_demands(settings, db, work)  # first: it is quick, and what is fetched next may not be
     library = library_for(settings, db, work.project, secrets)
     sources, model = with_results(db, storage, work, find_sources(library, work.framework, work.document), run.path)
     weights = "" if work.is_training else digest_of(each.path for each in (sources.model, sources.tokenizer) if each)
@@ -105,7 +105,7 @@ def prepare(
     plan = LaunchPlan(
         spec=mounted.spec,
         spec_path=run.spec,
-        confinement=confinement_of(settings, work, view, image, sandbox),
+        confinement=confinement_of(settings, work, view, image, sandbox, required),
         sandbox=sandbox,
         job_environment=environment,
         limits=held.limits,
@@ -117,15 +117,15 @@ def prepare(
 
 
 def confinement_of(
-    settings: Settings, work: Work, view: FilesystemView, image: JobImage, sandbox: Sandbox
+    settings: Settings, work: Work, view: FilesystemView, image: JobImage, sandbox: Sandbox, required: Collection[str]
 ) -> SandboxSpec:
-    """Raises AttemptFailed."""
+    """``required``: capabilities, as of ``_checked_demands``. Raises AttemptFailed."""
     resources = work.document.resource_config
     return SandboxSpec(
         view=view,
         shm_mb=resources.limits.shm_mb,
         account=account_of(resources.user, image, sandbox),
-        user=own_user_of(settings, work.document, view, sandbox),
+        user=own_user_of(settings, view, sandbox, required),
         own_network=has_own_network(settings, work),
     )
 
@@ -136,17 +136,17 @@ def has_own_network(settings: Settings, work: Work) -> bool:
     return not work.is_gang and node.network != HOST_NETWORK and node.sandbox not in WITHOUT_NAMESPACES
 
 
-def _check_network_and_output(settings: Settings, db: Database, work: Work) -> None:
-    """Raise AttemptFailed where the job or its project requires a network of its own, and the ranks would have none,
-    and where nothing could be published.
+def _checked_demands(settings: Settings, db: Database, work: Work) -> set[str]:
+    """Capabilities that the job or its project requires of the node. Raises AttemptFailed where they want a network of
+    its own, and the ranks would have none, and where nothing could be published.
     """
     with db.read() as session:
         words = project_demands.of_project(session, work.project)
-    if NETWORK in {*words, *work.document.scheduling_config.required_capabilities} and not has_own_network(
-        settings, work
-    ):
+    required = {*words, *work.document.scheduling_config.required_capabilities}
+    if NETWORK in required and not has_own_network(settings, work):
         raise AttemptFailed("INVALID_CONFIG", f"scheduling_config.required_capabilities: {NOT_ON_SEVERAL}")
     check_output(settings, work)
+    return required
 
 
 def proxy_port(settings: Settings, work: Work) -> int:

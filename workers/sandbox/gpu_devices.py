@@ -4,8 +4,9 @@ supervisor.
 
 import re
 import shutil
+import stat
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +14,9 @@ DEV = Path("/dev")
 DRIVER = Path("/proc/driver/nvidia/gpus")
 # Files that every program on a GPU opens, whichever GPU it uses. No /dev/dri: it gives access to all GPUs.
 SHARED = ("nvidiactl", "nvidia-uvm*", "nvidia-caps", "nvidia-caps-imex-channels", "infiniband")
+# What programs open for RDMA; other files of that directory are for those who manage the network.
+_OF_RDMA = ("rdma_cm", "uverbs*")
+_FOR_ALL = stat.S_IROTH | stat.S_IWOTH
 
 # Where sandboxes whose root is an image's have the driver's libraries, which must be those of the machine's driver.
 GPU_LIBRARIES = Path("/.trainyard/gpu")
@@ -71,3 +75,26 @@ def gpu_files(indices: Sequence[int], *, dev: Path = DEV, driver: Path = DRIVER)
     own = [dev / f"nvidia{gpu.minor}" for gpu in own_gpus(indices, dev=dev, driver=driver)]
     files = own or sorted(dev.glob("nvidia[0-9]*"))
     return files + sorted(path for pattern in SHARED for path in dev.glob(pattern))
+
+
+def closed_file(paths: Iterable[Path]) -> Path | None:
+    """The first of these device files (as of ``gpu_files``) that not all users may read and write."""
+    return next((path for path in _opened(paths) if _is_closed(path)), None)
+
+
+def closed_gpu_file(*, dev: Path = DEV, driver: Path = DRIVER) -> Path | None:
+    """As ``closed_file``, of all GPUs of this machine."""
+    indices = range(len(driver_gpus(dev=dev, driver=driver)))
+    return closed_file(gpu_files(indices, dev=dev, driver=driver))
+
+
+def _opened(paths: Iterable[Path]) -> Iterator[Path]:
+    for path in paths:
+        yield path
+        if path.name == "infiniband":
+            yield from sorted(file for pattern in _OF_RDMA for file in path.glob(pattern))
+
+
+def _is_closed(path: Path) -> bool:
+    mode = path.stat().st_mode
+    return stat.S_ISCHR(mode) and mode & _FOR_ALL != _FOR_ALL

@@ -57,11 +57,11 @@ class LaunchPlan:
     def view(self) -> FilesystemView:
         return self.confinement.view
 
-    def release(self, *, ended: bool) -> None:
-        """Cores and the user of its own are for others. ``ended``: no process of the attempt is left. Idempotent."""
+    def release(self) -> None:
+        """Cores and the user of its own are for others. Idempotent."""
         self.cores.release()
         if self.confinement.user is not None:
-            self.confinement.user.release(ended=ended)
+            self.confinement.user.release()
 
 
 class LaunchedRanks:

@@ -6,10 +6,11 @@ Nothing else of the machine exists there: the root is an empty file system into 
 import os
 import stat
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from workers.sandbox.accounts import ACCOUNTS
+from workers.sandbox.closed_directories import is_closed, without_closed
 from workers.sandbox.gpu_devices import GPU_LIBRARIES, driver_libraries, gpu_files
 from workers.sandbox.node_python import python_mounts
 from workers.sandbox.placements import Kind, Mount, check_image_path, placed
@@ -67,7 +68,7 @@ def mounts(view: FilesystemView, *, own_user: bool = False) -> list[Mount]:
     found.append(Mount(Kind.WRITABLE, view.run_dir, view.run_dir))
     found += [Mount(Kind.READ_ONLY, path, path) for path in view.protected]
     found += [Mount(Kind.DEVICE, path, path) for path in gpu_files(view.gpus)]
-    return _with_placements(found, view, own)
+    return _with_placements(_with_room_for_user(found, view) if own_user else found, view, own)
 
 
 def _with_placements(found: Iterable[Mount], view: FilesystemView, own: Collection[Path]) -> list[Mount]:
@@ -142,12 +143,13 @@ def _apart(view: FilesystemView) -> Iterator[Path]:
     named = _existing((*view.software, *view.libraries))
     yield from (path for path in _existing(view.readable) if _is_in(path, (*named, *_existing(PROGRAMS), PRIVATE)))
     yield from (path for path in _existing(_our_code()) if _is_in(path, named))
+    yield from _closed_code()
 
 
 def outside_of_system(sources: Iterable[Path], view: FilesystemView) -> list[Path]:
     """Those that are inputs, or not in directories of the system, which every user may enter."""
     system = (*_existing(PROGRAMS), PRIVATE, *map(Path, KERNEL))
-    inputs = _existing((*view.readable, *filter(None, [view.code])))
+    inputs = _existing((*view.readable, view.run_dir, *filter(None, [view.code]), *_closed_code()))
     return [path for path in dict.fromkeys(sources) if not _is_in(path, system) or _is_in(path, inputs)]
 
 
@@ -157,6 +159,20 @@ def software_among(sources: Iterable[Path], view: FilesystemView) -> set[Path]:
     found = {path for path in sources if _is_in(path, named)}
     own = _existing((*view.readable, *_our_code(), view.run_dir, *filter(None, [view.code]))) if found else ()
     return {path for path in found if not _is_in(path, own)}
+
+
+def _with_room_for_user(found: Sequence[Mount], view: FilesystemView) -> list[Mount]:
+    """``found``, where a user of the job's own can reach all mount points, also those of placements."""
+    sources = [mount.source for mount in found if mount.kind == Kind.READ_ONLY]
+    staged = set(outside_of_system(sources, view))
+    software = software_among(staged, view)
+    return without_closed(found, (each.target for each in view.placements), staged=staged, mapped=staged - software)
+
+
+def _closed_code() -> list[Path]:
+    """Our code in directories of the system that not all users may enter."""
+    programs = _existing(PROGRAMS)
+    return [path for path in _existing(_our_code()) if _is_in(path, programs) and is_closed(path / "any")]
 
 
 def _is_in(path: Path, directories: Iterable[Path]) -> bool:

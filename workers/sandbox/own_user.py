@@ -1,7 +1,7 @@
 """A user of the machine of an attempt's own: no other attempt on this machine has the same one at the same time.
 
-Who has a user is said by a lock on a file, which the kernel frees with its supervisor. A mark in the file says that the
-supervisor has not seen the end of the attempt: then the user is free when no process of it is alive.
+Who has a user is said by a lock on a file, which the kernel frees with its supervisor. The supervisor may end before
+the last process of its attempt, and others may have such users: so a user is free when no process of it is alive, too.
 """
 
 import fcntl
@@ -12,10 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from app.host import idmapped_mounts
-from app.host.own_users import LOCKS
+from app.host.own_users import LOCKS, private_directory
 from app.host.processes import PROC, start_ticks
-
-_IN_USE = b"in use\n"
 
 
 class NoFreeUser(RuntimeError):
@@ -28,7 +26,6 @@ class OwnUser:
     def __init__(self, uid: int, lock: int, namespace: int) -> None:
         self.uid = uid
         self.namespace = namespace  # for mounts in which files of the worker are the user's
-        self._lock = lock
         self._held = [lock, namespace]
         self._close = weakref.finalize(self, _close_all, self._held)
 
@@ -45,26 +42,21 @@ class OwnUser:
             return False
         return True
 
-    def release(self, *, ended: bool) -> None:
-        """Idempotent. ``ended``: no process of the attempt is left."""
-        if self._close.alive and ended:
-            os.ftruncate(self._lock, 0)
+    def release(self) -> None:
+        """Idempotent."""
         self._close()
 
 
 def take_user(uids: Iterable[int], *, locks: Path = LOCKS) -> OwnUser:
     """The first user that is free. Raises NoFreeUser, and OSError."""
-    locks.mkdir(mode=0o700, parents=True, exist_ok=True)
-    alive: set[int] | None = None
+    private_directory(locks)
+    alive: set[int] = set()
     for uid in uids:
-        lock = _try_lock(locks / str(uid))
-        if lock is None:
+        if uid in alive or (lock := _try_lock(locks / str(uid))) is None:
             continue
         try:
-            if os.fstat(lock).st_size:
-                alive = set(_users_of_processes()) if alive is None else alive
-            if alive is None or uid not in alive or not os.fstat(lock).st_size:
-                os.pwrite(lock, _IN_USE, 0)
+            alive = set(_users_of_processes())  # after the lock: who had it before may have left processes
+            if uid not in alive:
                 return OwnUser(uid, lock, idmapped_mounts.user_namespace(uid))
         except BaseException:
             os.close(lock)

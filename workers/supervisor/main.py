@@ -327,7 +327,7 @@ class Supervisor:
         self._recorders.close()
         self._loop.close()
         if self._prepared is not None:
-            self._prepared.plan.release(ended=not self._ranks.left_behind)
+            self._prepared.plan.release()
         # The node worker needs the directory to find the process that was left behind.
         if self._ranks.left_behind:
             return

@@ -1,8 +1,10 @@
 """What a node offers by its sandbox and its control groups."""
 
+from pathlib import Path
+
 import pytest
 
-from workers.node.inventory import found_capabilities
+from workers.node.inventory import found_capabilities, lack_of_users
 from workers.sandbox.control_groups import CONTROLLERS, Hierarchies
 from workers.sandbox.sandbox import PROCESS
 
@@ -39,6 +41,14 @@ def test_node_offers_users_where_a_sandbox_can_have_them(tmp_path, monkeypatch, 
     monkeypatch.setattr("workers.node.inventory.lack_of_own_users", lambda *_: lack)
 
     assert ("sandbox:uid" in found_capabilities(sandbox, tmp_path, uids="700000-700009")) is offers
+
+
+def test_node_whose_gpus_are_closed_to_other_users_offers_none(tmp_path, monkeypatch):
+    monkeypatch.setattr("workers.node.inventory.lack_of_own_users", lambda *_: "")
+    monkeypatch.setattr("workers.node.inventory.closed_gpu_file", lambda: Path("/dev/nvidia0"))
+
+    assert "sandbox:uid" not in found_capabilities("auto", tmp_path, uids="700000-700009")
+    assert lack_of_users("700000-700009", tmp_path) == "not all users may use /dev/nvidia0"
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,12 @@
 """Which device files a job of some GPUs gets to see."""
 
+import os
+import stat
 from pathlib import Path
 
 import pytest
 
-from workers.sandbox.gpu_devices import gpu_files, libraries_in, own_gpus
+from workers.sandbox.gpu_devices import closed_file, closed_gpu_file, gpu_files, libraries_in, own_gpus
 
 UUIDS = ["GPU-aaaaaaaa-0000-0000-0000-000000000000", "GPU-bbbbbbbb-0000-0000-0000-000000000000"]
 
@@ -76,3 +78,37 @@ def test_libraries_of_the_driver_are_those_that_the_linker_finds():
         "libcuda.so.1": Path("/lib/x86_64-linux-gnu/libcuda.so.1"),
         "libnvidia-ml.so.1": Path("/lib/x86_64-linux-gnu/libnvidia-ml.so.1"),
     }
+
+
+def device(path: Path, mode: int) -> Path:
+    """A file of a kind that every user may make, and none can open."""
+    path.parent.mkdir(exist_ok=True)
+    os.mknod(path, stat.S_IFCHR, os.makedev(0, 0))
+    path.chmod(mode)
+    return path
+
+
+def test_device_that_not_all_users_may_use_is_found(tmp_path):
+    paths = [device(tmp_path / name, mode) for name, mode in (("nvidia0", 0o666), ("nvidiactl", 0o660))]
+
+    assert closed_file(paths) == paths[1]
+    assert closed_file(paths[:1]) is None
+
+
+def test_files_of_rdma_that_programs_open_are_looked_at(tmp_path):
+    directory = tmp_path / "infiniband"
+    device(directory / "umad0", 0o600)  # for those who manage the network
+    device(directory / "rdma_cm", 0o666)
+    last = device(directory / "uverbs0", 0o666)
+
+    assert closed_file([directory]) is None
+    last.chmod(0o600)
+    assert closed_file([directory]) == last
+
+
+def test_files_of_all_gpus_of_a_machine_are_looked_at(machine):
+    assert closed_gpu_file(**machine) is None
+    (machine["dev"] / "nvidia1").unlink()
+    shut = device(machine["dev"] / "nvidia1", 0o600)
+
+    assert closed_gpu_file(**machine) == shut

@@ -12,17 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from app.host.own_users import lack_of_own_users, record_verdict, recorded_lack, uid_range
+from app.host.own_users import lack_of_own_users, overlap_of, record_verdict, recorded_lack, uid_range
 from app.host.processes import start_ticks
 from config.settings import load_settings
 from tests.unit.workers.rank.launching import Run, make_plan, write_script
 from workers.sandbox.own_user import NoFreeUser, OwnUser, take_user
 from workers.sandbox.sandbox import Bubblewrap
-from workers.sandbox.spec import Account, FilesystemView, SandboxSpec
+from workers.sandbox.spec import Account, FilesystemView, Placement, SandboxSpec
 
-UIDS = range(710_000, 710_003)
+FIRST = 800_000 + os.getpid() % 100_000 * 8  # processes of other tests at the same time have other users
+UIDS = range(FIRST, FIRST + 3)
 pytestmark = pytest.mark.skipif(
-    bool(lack := lack_of_own_users("710000-710002", Path("/tmp"))),
+    bool(lack := lack_of_own_users(f"{UIDS[0]}-{UIDS[-1]}", Path("/tmp"))),
     reason=f"here no attempt has a user of its own: {lack}",
 )
 
@@ -36,7 +37,7 @@ def locks(tmp_path: Path) -> Path:
 def user(locks: Path) -> Iterator[OwnUser]:
     found = take_user(UIDS, locks=locks)
     yield found
-    found.release(ended=True)
+    found.release()
 
 
 @pytest.fixture
@@ -136,7 +137,7 @@ def test_user_of_another_attempt_reaches_neither_files_nor_processes(
             ),
         }
         is_alive = process.poll() is None
-    other.release(ended=True)
+    other.release()
 
     assert {name for name, done in tried.items() if done.returncode == 0} == set()
     assert is_alive
@@ -174,18 +175,85 @@ def beside_programs() -> Iterator[Path]:
         yield Path(name)
 
 
+@pytest.mark.parametrize("shut", [".", "closed"], ids=["software directory", "directory in it"])
+@pytest.mark.parametrize(
+    "kind", ["input", "data directory", "hidden directory", "hidden file", "our code", "placement"]
+)
+def test_mount_points_in_directories_closed_to_the_user_are_reached(
+    kind: str, shut: str, view: FilesystemView, user: OwnUser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    software = tmp_path / "software"
+    inside = software / "closed" / "inside"
+    inside.mkdir(parents=True)
+    (inside / "file").write_text("content")
+    (software / "closed" / "key").write_text("content")
+    (software / shut).chmod(0o700)
+    if kind == "our code":
+        monkeypatch.syspath_prepend(str(inside))
+    if kind == "data directory":
+        view = replace(view, data_dir=inside, run_dir=inside / "run")
+        view.run_dir.mkdir()
+    hidden = {"hidden directory": (inside,), "hidden file": (inside / "file",)}.get(kind, ())
+    placements = (Placement(target=inside / "new", source=view.readable[0]),) if kind == "placement" else ()
+    readable = (inside,) if kind == "input" else view.readable
+    seen = replace(view, readable=readable, software=(software,), hidden=hidden, placements=placements)
+
+    said = output_of(f"cat {inside}/* 2>/dev/null; echo; cat {software}/closed/key 2>/dev/null || echo no", seen, user)
+
+    shown = {"input": "content", "our code": "content", "placement": "of the worker"}.get(kind, "")
+    assert said == [shown, "no"]
+
+
+@pytest.mark.parametrize("kind", ["input", "our code"])
+def test_closed_directories_of_the_system_are_no_obstacle(
+    kind: str, view: FilesystemView, user: OwnUser, beside_programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inside = beside_programs / "inside"
+    inside.mkdir()
+    (inside / "file").write_text("content")
+    (inside / "file").chmod(0o600)
+    beside_programs.chmod(0o700)
+    if kind == "our code":
+        monkeypatch.syspath_prepend(str(inside))
+    seen = replace(view, readable=(inside,) if kind == "input" else view.readable)
+
+    assert output_of(f"cat {inside}/file", seen, user) == ["content"]
+
+
+def test_data_directory_in_a_directory_of_the_system_is_written_to(
+    view: FilesystemView, user: OwnUser, beside_programs: Path
+) -> None:
+    run_dir = beside_programs / "run"
+    run_dir.mkdir(mode=0o700)
+
+    output_of(f"echo made > {run_dir}/file", replace(view, run_dir=run_dir, data_dir=beside_programs), user)
+
+    assert (run_dir / "file").read_text() == "made\n"
+
+
+def test_configuration_closed_to_the_user_is_left_out(
+    view: FilesystemView, user: OwnUser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with tempfile.TemporaryDirectory(dir="/etc") as name:  # 0700
+        file = Path(name, "file")
+        file.write_text("content")
+        monkeypatch.setattr("workers.sandbox.mounts.CONFIGURATION", (file, Path("/etc/ld.so.cache")))
+
+        assert output_of(f"cat {file} 2>/dev/null || echo no", view, user) == ["no"]
+
+
 def test_no_two_have_the_same_user(locks: Path) -> None:
     users = [take_user(UIDS, locks=locks) for _ in UIDS]
 
     with pytest.raises(NoFreeUser, match="TRAINYARD_NODE_UIDS"):
         take_user(UIDS, locks=locks)
-    users[1].release(ended=True)
+    users[1].release()
     again = take_user(UIDS, locks=locks)
 
     assert sorted(each.uid for each in users) == list(UIDS)
     assert again.uid == users[1].uid
     for each in (users[0], users[2], again):
-        each.release(ended=True)
+        each.release()
 
 
 def _take_and_die(locks: Path, writer: int) -> None:
@@ -207,13 +275,85 @@ def test_user_of_a_killed_supervisor_is_taken_again_when_its_processes_have_ende
         beside = take_user(UIDS, locks=locks)
     finally:
         os.kill(left, signal.SIGKILL)
-    beside.release(ended=True)
+    beside.release()
     while start_ticks(left) is not None:
         pass
     again = take_user(UIDS, locks=locks)
-    again.release(ended=True)
+    again.release()
 
     assert (beside.uid, again.uid) == (UIDS[1], UIDS[0])
+
+
+def test_user_of_a_process_that_no_worker_started_is_not_taken(locks: Path) -> None:
+    with subprocess.Popen(["setpriv", "--reuid", str(UIDS[0]), "sleep", "60"]) as other:
+        try:
+            while users_of(other.pid)[0] == "0":
+                pass  # it is not that user yet
+            found = take_user(UIDS, locks=locks)
+        finally:
+            other.kill()
+    found.release()
+
+    assert found.uid == UIDS[1]
+
+
+@pytest.mark.parametrize("kind", ["mode", "owner", "link"])
+def test_locks_that_others_could_change_are_no_locks(locks: Path, tmp_path: Path, kind: str) -> None:
+    (tmp_path / "real").mkdir(mode=0o700)
+    if kind == "link":
+        locks.symlink_to(tmp_path / "real")
+    else:
+        locks.mkdir(mode=0o700)
+    if kind == "mode":
+        locks.chmod(0o777)
+    if kind == "owner":
+        os.chown(locks, UIDS[0], 0)
+
+    with pytest.raises(OSError, match=r"locks must be a directory that belongs to the worker's user"):
+        take_user(UIDS, locks=locks)
+
+
+@pytest.mark.parametrize(
+    ("accounts", "delegated", "said"),
+    [
+        ("a:x:1999:1999::/:/bin/sh\nb:x:2010:2010::/:/bin/sh\n", "c:1000:1000\nd:2010:65536\n# text\n", ""),
+        ("root:x:0:0\na:x:2009:2009::/:/bin/sh\n", "", "2009 of a in {accounts}"),
+        ("", "c:100:100\nd:1000:1001\n", "1000-2000 of d in {delegated}"),
+        ("", "d:2009:1\n", "2009 of d in {delegated}"),
+    ],
+)
+def test_users_that_the_machine_has_given_to_others_are_named(
+    tmp_path: Path, accounts: str, delegated: str, said: str
+) -> None:
+    paths = {"accounts": tmp_path / "passwd", "delegated": tmp_path / "subuid"}
+    paths["accounts"].write_text(accounts)
+    paths["delegated"].write_text(delegated)
+
+    found = overlap_of(range(2000, 2010), paths["accounts"], (paths["delegated"], tmp_path / "missing"))
+
+    text = said.format_map(paths)
+    assert found == (f"TRAINYARD_NODE_UIDS overlaps with {text}; choose another range" if said else "")
+
+
+def test_node_whose_range_others_have_gives_no_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.host.own_users.overlap_of", lambda _: "it overlaps")
+
+    assert lack_of_own_users(f"{UIDS[0]}-{UIDS[0]}", tmp_path) == "it overlaps"
+
+
+def test_what_a_node_lacks_is_told_with_its_path(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+
+    assert str(file) in lack_of_own_users(f"{UIDS[0]}-{UIDS[-1]}", file / "data")
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", "3", '{"lack": ""}', "{"])
+def test_verdict_in_another_form_is_none(tmp_path: Path, text: str) -> None:
+    record_verdict(tmp_path, "")
+    (tmp_path / "run" / "own-users.json").write_text(text)
+
+    assert recorded_lack(tmp_path) == "no node worker has tried it"
 
 
 def test_supervisors_know_what_the_node_worker_found_out(tmp_path: Path) -> None:
