@@ -98,6 +98,7 @@ def test_code_is_uploaded_once_and_run(system: System, project: Path, tmp_path: 
     assert system.wait_for_status(again.stdout.strip(), "COMPLETED", "FAILED")["status"] == "COMPLETED"
 
 
+@pytest.mark.long
 def test_code_that_a_job_needs_is_kept(system: System, project: Path, tmp_path: Path) -> None:
     (project / "src" / "train.py").write_text("import time\nprint('runs')\ntime.sleep(60)\n")
     job_id = submitted(tmp_path, DOCUMENT, "--code", str(project)).stdout.strip()

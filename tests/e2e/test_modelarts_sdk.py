@@ -257,6 +257,7 @@ def test_code_data_and_results_lie_in_an_object_store(
         assert store.files("out/stored/")["model.txt"] == b"ONE TWO"
 
 
+@pytest.mark.long
 @pytest.mark.timeout(120)
 def test_sdk_is_refused_without_the_secret_of_its_key(shared_system: System) -> None:
     with client_of(shared_system, wrong="x") as client, pytest.raises(ClientRequestException) as refused:

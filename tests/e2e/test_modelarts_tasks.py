@@ -138,6 +138,7 @@ def _check(task: Any) -> None:
     assert resource.flavor_info.cpu.core_num >= 0
 
 
+@pytest.mark.long
 @pytest.mark.timeout(200)
 def test_sdk_creates_the_built_in_training_with_rollouts(shared_system: System) -> None:
     values = {"base_model": str(shared_system.inputs / "none"), "algorithm": "grpo", "reward": "length:64"}

@@ -167,6 +167,7 @@ def test_client_of_openai_repeats_a_request_without_a_second_effect(shared_syste
             client.files.delete(file_id)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(100)
 def test_client_of_openai_reads_refusals(shared_system: System) -> None:
     with client_of(shared_system) as client:

@@ -30,6 +30,7 @@ def outside(system: System, job_id: str) -> set[int]:
     return users_of([*ranks, *(parent for rank in ranks if (parent := rank.parent()) is not None)])
 
 
+@pytest.mark.long
 def test_jobs_beside_each_other_have_different_users(shared_system: System) -> None:
     system = shared_system
     jobs = [system.submit(counting_job(steps=5000, step_seconds=0.05)) for _ in range(2)]

@@ -81,6 +81,7 @@ def test_a_model_comes_out_and_runs_elsewhere(
     assert said.strip()
 
 
+@pytest.mark.long
 def test_a_broken_record_is_named(shared_system: System, forked_agents: ForkedAgents, assets: dict[str, str]) -> None:
     system = shared_system
     forked_agents.serve_system(system)

@@ -79,6 +79,7 @@ def test_killed_in_the_middle_of_a_download_leaves_nothing_half(web, make_librar
     assert parts(tmp_path) == []
 
 
+@pytest.mark.long
 def test_silent_download_is_given_up(web, make_library):
     web.answers["/a.jsonl"] = half
 

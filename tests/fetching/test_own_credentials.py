@@ -168,6 +168,7 @@ def test_keys_that_do_not_open_a_bucket_are_said(checked, one, make_library, cha
     assert not [value for value in {**one, **change}.values() if value in refused.message]
 
 
+@pytest.mark.long
 def test_object_in_the_cache_is_not_for_those_who_may_only_list(checked, one, two, make_library):
     library = make_library(**OPERATOR, s3_endpoint=checked.url)
     find_data(library, request("s3://bucket-one/a.jsonl", one))
@@ -221,6 +222,7 @@ except Exception as error:
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("allow", "said"), [((), "Refused "), (("public.example",), "None")])
 def test_name_of_a_service_may_not_lead_to_a_private_address(buckets, one, allow, said):
     endpoint = buckets.url.replace("127.0.0.1", "public.example")

@@ -102,6 +102,7 @@ def test_only_what_changed_is_fetched_anew(web, shares, listed):
     assert sent(web, "config.json") == 2
 
 
+@pytest.mark.long
 def test_fetching_goes_on_where_it_failed(web, shares):
     web.answers |= directory(AT, FILES) | {f"{AT}/model.safetensors": status(503)}
     assert refusal(shares()).error_type == "STORAGE_ERROR"
@@ -219,6 +220,7 @@ def test_directory_that_is_not_there_or_empty(web, shares):
     assert MODEL in empty.message
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("code", "error_type", "said"),
     [

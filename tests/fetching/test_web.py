@@ -273,6 +273,7 @@ def test_compressed_on_the_way_counts_as_what_it_is(web, get):
         get(web.url("/bomb"), max_bytes=1 << 20)
 
 
+@pytest.mark.long
 def test_slow_drip_ends_with_the_time_limit(web, get):
     def drip(handler):
         handler.head(200, Content_Length="1000")

@@ -93,6 +93,7 @@ def test_service_that_the_job_names_may_not_be_private(node, checked, own):  # n
         check_output(node.settings(), work)
 
 
+@pytest.mark.long
 def test_directory_takes_no_credentials(node: Node, own):  # noqa: F811
     settings = node.settings(TRAINYARD_FETCH_OCI_DIR=str(node.claims))
 

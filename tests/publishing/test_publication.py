@@ -174,6 +174,7 @@ def test_model_is_published_to_a_bucket(publish, s3):
     assert stored == FILES
 
 
+@pytest.mark.long
 def test_logs_of_an_attempt_are_published_to_a_bucket_of_logs(node, order, s3):
     obs = {"ENDPOINT": s3.url, "KEY": KEY, "SECRET": SECRET}
     settings = node.settings(**{f"TRAINYARD_FETCH_OBS_{name}": value for name, value in obs.items()})

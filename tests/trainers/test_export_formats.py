@@ -122,6 +122,7 @@ def test_what_gguf_can_not_say_is_refused(tmp_path, tokenizer, kind, changes, wh
         exported(made(kind, **changes), tokenizer, tmp_path, "gguf")
 
 
+@pytest.mark.long
 def test_onnx_computes_the_logits_of_torch(tmp_path, tokenizer):
     model = made("llama")
 

@@ -115,6 +115,7 @@ def kill_supervisor(world: World, job_id: str) -> None:
         )
 
 
+@pytest.mark.long
 def test_each_record_is_answered_once_in_the_same_bytes_after_any_kill(world, undisturbed):
     job_id = start(world)
     await_shards(world, job_id, 1)
@@ -154,6 +155,7 @@ def write_requests(world: World) -> None:
     path.write_text("".join(f"{json.dumps(each)}\n" for each in lines))
 
 
+@pytest.mark.long
 def test_requests_are_answered_once_in_the_same_bytes_after_any_kill(world):
     write_requests(world)
     task = {"type": "requests", "endpoint": "/v1/chat/completions", "only_model": "demo", "seed": 3, "created": 17}
@@ -191,6 +193,7 @@ def answers_of(world: World, job_id: str) -> list[dict[str, Any]]:
     return [json.loads(line) for part in sorted(stored.glob("part-*")) for line in part.read_text().splitlines()]
 
 
+@pytest.mark.long
 def test_paused_job_keeps_its_shards_and_waits_for_no_save(world, undisturbed):
     job_id = start(world)
     await_shards(world, job_id, 2)
@@ -211,6 +214,7 @@ def test_paused_job_keeps_its_shards_and_waits_for_no_save(world, undisturbed):
     assert {shard.number for shard in rows(world, Shard, job_id=job_id, attempt=1)} == before
 
 
+@pytest.mark.long
 def test_damaged_shard_is_done_again_and_replaces_the_old_one(world, undisturbed):
     job_id = start(world)
     await_shards(world, job_id, 2)
@@ -231,6 +235,7 @@ def test_damaged_shard_is_done_again_and_replaces_the_old_one(world, undisturbed
     assert f"shard {damaged.number} can't be used and is done again" in noted.message
 
 
+@pytest.mark.long
 def test_two_ranks_share_the_shards_and_write_the_same_bytes(world, undisturbed):
     job_id = start(world, ranks=2)
     await_shards(world, job_id, 1)
@@ -243,6 +248,7 @@ def test_two_ranks_share_the_shards_and_write_the_same_bytes(world, undisturbed)
     }
 
 
+@pytest.mark.long
 def test_weights_of_another_job_answer_as_they_do_by_their_path(world, undisturbed):
     with world.db.write() as session:
         trained = make_job(session, state=JobState.COMPLETED).id

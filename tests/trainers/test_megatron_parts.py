@@ -156,6 +156,7 @@ def test_an_epoch_goes_on_where_it_was_left():
         assert all(torch.equal(one["input_ids"], other["input_ids"]) for one, other in pairs)
 
 
+@pytest.mark.long
 def test_a_node_without_megatron_says_what_to_install(tmp_path):
     code = (
         "import sys; sys.modules['megatron'] = None\n"

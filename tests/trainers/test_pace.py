@@ -34,6 +34,7 @@ def test_slowest_rank_is_named_from_the_second_step_on(outcomes, rank):
     assert fastest.keys() == named.keys()
 
 
+@pytest.mark.long
 def test_memory_is_that_of_the_rank_with_the_most(outcomes):
     peaks = outcomes["0"].series("rank_memory_mb_max")
 

@@ -131,6 +131,7 @@ def test_forked_preflight_answers_what_a_program_does(make_settings, assets, for
     assert codes == [None, 0]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("end", ["it is closed", "its coordinator is killed"])
 @pytest.mark.usefixtures("forks")
 def test_forked_preflight_ends_with_the_process_that_wanted_it(make_settings, assets, tmp_path, end):

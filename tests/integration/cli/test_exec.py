@@ -75,6 +75,7 @@ def test_what_a_command_has_written_is_read_after_the_end_of_its_session(job: Re
     assert ends.refused.is_set()
 
 
+@pytest.mark.long
 def test_exec_itself_has_the_output_and_exit_code_of_quick_commands(job: ReachableJob) -> None:
     with ThreadPoolExecutor(2) as pool:
         found = pool.map(lambda _: job.run("exec", job.id, "--", "sh", "-c", "echo x; kill -9 $$"), range(6))

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[3]
 
 # Importing takes most of a command's time: one process imports, and each command runs in a copy of it.
@@ -32,10 +34,12 @@ def run(folder: Path, database_url: str, *arguments: str) -> str:
     return ran.stdout
 
 
+@pytest.mark.long
 def test_flask_lists_the_routes_of_the_application(tmp_path: Path, sqlite_url: str) -> None:
     assert "/v1/jobs/<job_id>" in run(tmp_path, sqlite_url, "-m", "flask", "routes")
 
 
+@pytest.mark.long
 def test_administrators_groups_are_commands_of_flask(tmp_path: Path, sqlite_url: str) -> None:
     commands = [
         ["db", "init"],

@@ -49,6 +49,7 @@ def test_bytes_and_their_end_travel_both_ways(job: ReachableJob) -> None:
         assert process.wait(timeout=20) == 0
 
 
+@pytest.mark.long
 def test_several_ports_and_connections_at_once(job: ReachableJob) -> None:
     with echoing() as one, echoing() as other, forwarding(job, f":{one}", f"{free_port()}:{other}") as (_, here):
         answers: list[bytes] = []

@@ -127,6 +127,7 @@ def test_sftp_does_what_people_type(user: SshUser, tmp_path: Path) -> None:
     assert not there.exists()
 
 
+@pytest.mark.long
 def test_ports_of_the_job_are_forwarded_and_no_others(user: SshUser) -> None:
     here, elsewhere = free_port(), free_port()
     with echoing() as port:

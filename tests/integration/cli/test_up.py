@@ -37,12 +37,14 @@ def test_ready_means_ready(up: RunningUp) -> None:
     assert re.search(r"Ready after \d+\.\d s", up.output)
 
 
+@pytest.mark.long
 def test_it_says_where_everything_is(up: RunningUp) -> None:
     assert f"API        {up.url}   key in {up.data_dir}/admin.key" in up.output
     assert f"http://127.0.0.1:{up.flower_port}" in up.output
     assert up.key not in up.output
 
 
+@pytest.mark.long
 def test_every_process_has_a_pid_file_and_a_log(up: RunningUp) -> None:
     pids = up.pids()
 

@@ -55,6 +55,7 @@ def test_statement_timeout_is_set_only_on_request(postgres_url):
     assert said == ["0", "ours", lasts, "8s", "ours", lasts]
 
 
+@pytest.mark.long
 def test_an_idle_transaction_is_ended_and_releases_its_rows(postgres_url):
     # As by default, only sooner: what the URL says wins.
     engine = make_engine(f"{postgres_url}?options=-c%20idle_in_transaction_session_timeout%3D1500")

@@ -83,6 +83,7 @@ def test_database_in_memory_and_uris_of_sqlite_make_no_files_of_ours(
     assert [path.name for path in tmp_path.iterdir()] == ["own.db"]
 
 
+@pytest.mark.long
 def test_first_connections_to_a_new_file_never_find_it_locked(tmp_path: Path) -> None:
     failures: list[BaseException] = []
 

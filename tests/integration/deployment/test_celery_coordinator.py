@@ -82,6 +82,7 @@ def answers(world: CeleryWorld) -> bool:
         return False
 
 
+@pytest.mark.long
 def test_message_wakes_the_planner_and_it_sends_the_next_one(
     make_world: MakeWorld, redis_url: str, redis_server: RedisServer
 ) -> None:
@@ -120,6 +121,7 @@ def test_results_of_jobs_are_what_celery_expects_of_tasks(running: CeleryWorld) 
     assert (waiting.result["state"], failed.traceback) == ("PAUSED", "line 7")
 
 
+@pytest.mark.long
 def test_celerys_own_command_line_is_answered(running: CeleryWorld) -> None:
     ((worker, _),) = running.celery.control.ping(timeout=10, limit=1)[0].items()
 
@@ -155,6 +157,7 @@ def test_node_that_fails_one_job_after_the_other_is_quarantined(running: CeleryW
     wait_for(lambda: state() == "quarantined", seconds=7, what="the node to be quarantined")
 
 
+@pytest.mark.long
 def test_coordinator_waits_silently_until_the_schema_is_there(
     make_world: MakeWorld, redis_url: str, tmp_path: Path
 ) -> None:
@@ -168,6 +171,7 @@ def test_coordinator_waits_silently_until_the_schema_is_there(
     assert "no such table" not in world.log
 
 
+@pytest.mark.long
 def test_broker_that_was_never_there_stops_nothing(make_world: MakeWorld) -> None:
     world = make_world(f"redis://127.0.0.1:{free_port()}/0")
     world.add_node("local")
@@ -180,6 +184,7 @@ def test_broker_that_was_never_there_stops_nothing(make_world: MakeWorld) -> Non
     assert process.wait(10) == 0
 
 
+@pytest.mark.long
 def test_broker_that_does_not_answer_stops_nothing(make_world: MakeWorld, own_redis: RedisServer) -> None:
     world = make_world(own_redis.url)
     world.add_node("local", devices=2)
@@ -201,6 +206,7 @@ def test_broker_that_does_not_answer_stops_nothing(make_world: MakeWorld, own_re
     os.kill(own_redis.pid, signal.SIGCONT)
 
 
+@pytest.mark.long
 def test_killed_broker_costs_nothing_and_is_used_again(make_world: MakeWorld, own_redis: RedisServer) -> None:
     world = make_world(own_redis.url)
     world.add_node("local")
@@ -227,6 +233,7 @@ def test_new_queue_is_listened_to(running: CeleryWorld) -> None:
     )
 
 
+@pytest.mark.long
 def test_state_is_readable_under_the_jobs_id_and_comes_back_after_flushall(
     running: CeleryWorld, broker: RedisServer
 ) -> None:
@@ -266,6 +273,7 @@ def test_progress_of_a_running_job_is_shown(running: CeleryWorld) -> None:
     wait_for(lambda: running.shown(job_id).result["progress"] == 0.5, seconds=5, what="progress shown")
 
 
+@pytest.mark.long
 def test_revoke_of_a_waiting_job_cancels_it(running: CeleryWorld) -> None:
     job_id = running.submit()
 
@@ -293,6 +301,7 @@ def test_revoke_of_anything_else_is_celerys_own(running: CeleryWorld) -> None:
     assert running.celery.control.inspect(timeout=2, limit=1).revoked().popitem()[1].count("d2c5bfb4") == 1
 
 
+@pytest.mark.long
 def test_one_of_two_plans_and_the_other_takes_over_when_it_is_killed(make_world: MakeWorld, redis_url: str) -> None:
     world = make_world(redis_url)
     world.add_node("local")
@@ -308,6 +317,7 @@ def test_one_of_two_plans_and_the_other_takes_over_when_it_is_killed(make_world:
     wait_for(lambda: world.is_in(job_id, JobState.SCHEDULING), seconds=5, what="dispatched")
 
 
+@pytest.mark.long
 def test_planner_that_stands_still_is_replaced(make_world: MakeWorld, redis_url: str, postgres_url: str) -> None:
     """On PostgreSQL: a process that is stopped while it writes to an SQLite file blocks all other writers."""
     world = make_world(redis_url, database_url=postgres_url)
@@ -325,6 +335,7 @@ def test_planner_that_stands_still_is_replaced(make_world: MakeWorld, redis_url:
     assert world.planner_pid() == other
 
 
+@pytest.mark.long
 def test_lease_that_stands_still_goes_back_to_the_queue(make_world: MakeWorld, redis_url: str) -> None:
     world = make_world(
         redis_url,

@@ -134,6 +134,7 @@ def test_defective_messages_of_a_queue_are_dropped_logged_and_counted(
         wait_for(lambda: client.hlen("unacked") == 0, seconds=10, what="every message is acknowledged")
 
 
+@pytest.mark.long
 def test_defective_commands_are_dropped_by_every_worker(
     world: CeleryWorld, workers: list["Popen[bytes]"], broker: RedisServer
 ) -> None:

@@ -77,6 +77,7 @@ def test_message_starts_an_attempt_and_its_repetition_nothing(make_world: MakeWo
     assert (job.error_type, job.attempt) == ("MODEL_NOT_FOUND", 1)
 
 
+@pytest.mark.long
 def test_one_message_starts_all_that_it_names_but_what_was_cancelled(make_world: MakeWorld, redis_url: str) -> None:
     world = make_world(redis_url, rarely_polling=True)
     wait_for(lambda: world.celery.control.ping(timeout=0.5, limit=1), seconds=15, what="the node answers")
@@ -100,6 +101,7 @@ def test_without_a_broker_the_node_polls_the_database(make_world: MakeWorld) -> 
     assert wait_until_over(world, job_id).error_type == "MODEL_NOT_FOUND"
 
 
+@pytest.mark.long
 def test_node_listens_to_its_own_queue_alone_and_to_commands(make_world: MakeWorld, redis_url: str) -> None:
     world = make_world(redis_url)
     control = world.celery.control

@@ -82,6 +82,7 @@ def test_an_address_that_would_accept_any_certificate_is_refused(url: str) -> No
         load_settings({"TRAINYARD_BROKER_URL": url.partition("?")[0]})
 
 
+@pytest.mark.long
 def test_a_coordinator_works_with_it(url: str, sqlite_url: str, tmp_path: Path) -> None:
     with closing(CeleryWorld(tmp_path, database_url=sqlite_url, broker_url=url)) as world:
         with world.db.write() as session:

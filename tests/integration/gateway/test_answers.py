@@ -88,6 +88,7 @@ def test_what_the_engine_refuses_is_refused_in_its_words(site: GatewaySite) -> N
     assert answers[1].error["message"] == "the prompt has 9 of 8 tokens"
 
 
+@pytest.mark.long
 @pytest.mark.both_databases
 def test_usage_is_counted_by_key_model_and_day(site: GatewaySite) -> None:
     _, place = site.engine()
@@ -108,6 +109,7 @@ def test_usage_is_counted_by_key_model_and_day(site: GatewaySite) -> None:
     assert (row.failures, row.prompt_tokens, row.completion_tokens) == (1, 6, 4)
 
 
+@pytest.mark.long
 def test_whole_answer_whose_client_leaves_counts_what_was_made_of_it(site: GatewaySite) -> None:
     engine, place = site.engine()
     site.replica(site.service(), place)
@@ -123,6 +125,7 @@ def test_whole_answer_whose_client_leaves_counts_what_was_made_of_it(site: Gatew
     wait_for(lambda: counted() == [(1, 1, 3, 2)], seconds=10, what="its tokens are counted")
 
 
+@pytest.mark.long
 @pytest.mark.both_databases
 def test_counts_of_requests_are_reported_for_scaling(site: GatewaySite) -> None:
     _, place = site.engine()

@@ -46,6 +46,7 @@ def test_no_body_is_awaited_where_there_is_none(port_site: PortSite) -> None:
     assert heard.endswith(b"\r\n\r\n")
 
 
+@pytest.mark.long
 def test_one_that_the_browser_does_not_read_waits_in_the_job_and_ends_with_the_browser(port_site: PortSite) -> None:
     sent, full, left = [0], threading.Event(), threading.Event()
 

@@ -67,6 +67,7 @@ async def _fill(site: SessionSite, session_id: str, ticket: str, *, head: bytes)
     return found
 
 
+@pytest.mark.long
 def test_a_client_that_leaves_a_command_which_reads_nothing(make_session_site: Callable[..., SessionSite]) -> None:
     site = make_session_site()
     site.serve()

@@ -90,6 +90,7 @@ def test_a_request_that_ends_replicas_ends_only_three(site: GatewaySite) -> None
     assert len(engine.requests) == 3
 
 
+@pytest.mark.long
 def test_an_answer_that_breaks_off_is_never_cut_silently(site: GatewaySite) -> None:
     _, place = site.engine()
     site.replica(site.service(), place)

@@ -162,6 +162,7 @@ def test_what_a_job_answers_speaks_for_its_own_port_only(port_site: PortSite) ->
         assert name not in found.headers
 
 
+@pytest.mark.long
 def test_a_flood_to_a_browser_that_reads_nothing_waits_in_the_job(make_port_site: Callable[..., PortSite]) -> None:
     sent = [0]
     full = threading.Event()
@@ -188,6 +189,7 @@ def test_a_flood_to_a_browser_that_reads_nothing_waits_in_the_job(make_port_site
     assert sent[0] < 48 << 20
 
 
+@pytest.mark.long
 def test_a_body_that_the_job_does_not_read_waits_in_the_browser(make_port_site: Callable[..., PortSite]) -> None:
     done = threading.Event()
     site = make_port_site()

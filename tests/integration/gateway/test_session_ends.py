@@ -175,6 +175,7 @@ def test_a_deleted_job_ends_it(site: SessionSite) -> None:
     assert asyncio.run(scenario()).reason == "its job has been deleted"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["shell", "exec"])
 def test_only_a_forgotten_terminal_is_ended_for_idleness(
     make_session_site: Callable[..., SessionSite], kind: str
@@ -192,6 +193,7 @@ def test_only_a_forgotten_terminal_is_ended_for_idleness(
     assert ("nothing was typed or shown for 1 s" in heard.status["message"]) is (kind == "shell")
 
 
+@pytest.mark.long
 def test_a_gateway_that_stops_lets_commands_end_and_then_ends_them(
     make_session_site: Callable[..., SessionSite],
 ) -> None:

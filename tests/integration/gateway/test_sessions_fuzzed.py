@@ -42,6 +42,7 @@ def site(make_session_site: Callable[..., SessionSite]) -> SessionSite:
     return site
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["exec", "shell"])
 def test_whatever_comes_ends_in_words_and_leaves_nothing(site: SessionSite, kind: str) -> None:
     sandbox = site.sandbox()

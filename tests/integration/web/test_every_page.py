@@ -115,6 +115,7 @@ def test_no_text_breaks_what_is_open(web_api: Api, text: str):
     assert {where: status for where, status in got.items() if status >= 500} == {}
 
 
+@pytest.mark.long
 def test_pages_show_a_project_its_own_alone(web_api: Api, tenants: tuple[Tenant, Tenant]):
     mine, other = tenants
     browser = signed_in(web_api, mine.key)
@@ -138,6 +139,7 @@ def test_pages_show_a_project_its_own_alone(web_api: Api, tenants: tuple[Tenant,
     assert own > 10
 
 
+@pytest.mark.long
 def test_what_another_project_has_looks_missing(web_api: Api, tenants: tuple[Tenant, Tenant]):
     mine, other = tenants
     browser = signed_in(web_api, mine.key)
@@ -156,6 +158,7 @@ def test_what_another_project_has_looks_missing(web_api: Api, tenants: tuple[Ten
     assert wrong == {}
 
 
+@pytest.mark.long
 def test_actions_are_for_those_who_may(web_api: Api, tenants: tuple[Tenant, Tenant]):
     mine, _ = tenants
     got = {}

@@ -270,6 +270,7 @@ def other_api(sqlite_url: str, tmp_path: Path, web_api: Api) -> Iterator[Callabl
     bound.close()
 
 
+@pytest.mark.long
 def test_a_provider_that_does_not_answer_holds_one_thread(other_api: Callable[..., Api]):
     with closing(socket.create_server(("127.0.0.1", 0))) as mute:
         api = other_api(

@@ -62,6 +62,7 @@ def prepared(folder: Path) -> Prepared:
     return Prepared(plan=plan, start=StartPoint(path=None, step=0, checkpoint_id=None, rejected=()))
 
 
+@pytest.mark.long
 def test_nodes_meet_although_their_first_reports_fail(
     database: Database, gang: list[Work], settings: Settings, tmp_path: Path
 ) -> None:

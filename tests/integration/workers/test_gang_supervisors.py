@@ -151,6 +151,7 @@ def test_gang_whose_project_demands_a_network_of_its_own_does_not_begin(any_worl
     assert "sandbox:network" in (job.error_message or "")
 
 
+@pytest.mark.long
 def test_each_node_copies_the_log_of_its_ranks(any_world: World, start: Start) -> None:
     place = any_world.directory / "mine" / "logs"
     job_id = start(MEETS, output_config={"log_path": str(place)})

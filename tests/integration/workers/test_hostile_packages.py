@@ -113,6 +113,7 @@ def test_environment_that_a_build_has_replaced_is_refused(
     assert list((tmp_path / "data/cache").glob("*/env")) == []
 
 
+@pytest.mark.long
 def test_no_process_of_a_build_is_left(tmp_path: Path, index: Index, install: Install) -> None:
     word = f"left-{tmp_path.name}"
     command = f"['sh', '-c', 'sleep 60; true', '{word}']"

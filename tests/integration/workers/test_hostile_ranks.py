@@ -43,6 +43,7 @@ def test_link_in_place_of_the_output_is_not_exported(world, theirs, place):
     assert (theirs / "latest").is_symlink()
 
 
+@pytest.mark.long
 def test_link_in_place_of_the_checkpoints_takes_nothing_from_others(world):
     first = world.start(training(steps=4, save_at=(2,)))
     world.wait_for_end(first)

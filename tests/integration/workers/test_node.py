@@ -56,6 +56,7 @@ def test_attempts_of_other_nodes_are_left_alone(world):
     assert world.job(job_id).state is JobState.SCHEDULING
 
 
+@pytest.mark.long
 def test_nudge_makes_the_supervisor_read_a_control_request_at_once(world, manager):
     job_id = world.start(SLEEPS)
     world.wait_for_line(job_id, "ready")
@@ -85,6 +86,7 @@ def test_dead_supervisor_is_released_without_waiting_for_its_lease(world, manage
     assert world.processes(job_id) == []
 
 
+@pytest.mark.long
 def test_living_supervisor_of_an_earlier_worker_is_adopted(world, manager):
     job_id = world.start("import time\ntime.sleep(1.5)\nprint('done')\n")
     world.wait(lambda: world.lease(job_id).supervisor_pid is not None, 5, job_id)

@@ -115,6 +115,7 @@ def test_a_script_that_does_not_exist_fails_before_any_rank_starts(world: World)
     assert world.log(job_id) == []
 
 
+@pytest.mark.long
 def test_processor_time_and_memory_are_known_for_each_instance(world: World) -> None:
     works = """
 import time
@@ -157,6 +158,7 @@ def index() -> Iterator[Index]:
         yield found
 
 
+@pytest.mark.long
 def test_a_role_has_packages_of_its_own(make_world: Callable[..., World], index: Index) -> None:
     world = make_world(TRAINYARD_FETCH_ALLOW="127.0.0.1")
     with world.db.write() as session:

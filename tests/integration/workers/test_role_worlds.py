@@ -82,6 +82,7 @@ def test_variables_count_over_instances_with_different_numbers_of_processes(any_
     }
 
 
+@pytest.mark.long
 def test_instances_may_each_be_a_world(any_world: World, ended: Ended) -> None:
     listens = "import os, socket, time; place = os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT'])"
     both = f"{SHOWS}\n{listens}\nserver = socket.create_server(place); time.sleep(1)"
@@ -100,6 +101,7 @@ def test_runais_master_and_workers_are_one_world(any_world: World, ended: Ended)
     assert lines_by_rank(any_world, job_id) == {0: ["0 3 0 1 0 3"], 1: ["1 3 0 1 1 3"], 2: ["2 3 0 1 2 3"]}
 
 
+@pytest.mark.long
 def test_workers_that_would_run_on_end_with_runais_master(any_world: World, ended: Ended) -> None:
     native = divided({"command": "sleep", "args": "300"}, masterSpec={"command": "sleep", "args": "1"})
 

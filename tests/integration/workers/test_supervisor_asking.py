@@ -73,6 +73,7 @@ def start(world: World, says: str, *, model: str = "support", ranks: int = 1) ->
     return job.id
 
 
+@pytest.mark.long
 def test_a_job_asks_the_model_that_its_document_names_and_its_key_is_charged(asking: tuple[World, GatewaySite]) -> None:
     world, site = asking
     engine, place = site.engine()
@@ -106,6 +107,7 @@ ask("support", "say hello", temperature=7)
     wait_for(charged, seconds=10, what="the usage")
 
 
+@pytest.mark.long
 def test_large_answers_reach_many_threads_whole(asking: tuple[World, GatewaySite]) -> None:
     world, site = asking
     _, place = site.engine()
@@ -135,6 +137,7 @@ def test_a_node_without_a_gateway_refuses_such_jobs(world: World) -> None:
     assert "TRAINYARD_GATEWAY_URL" in (job.error_message or "")
 
 
+@pytest.mark.long
 def test_a_gateway_that_is_away_for_a_moment_is_asked_again(asking: tuple[World, GatewaySite]) -> None:
     world, site = asking
     _, place = site.engine()

@@ -13,6 +13,7 @@ from app.services.jobs import control_requests
 from tests.systems.supervising import SLEEPS, STUBBORN, rows, training
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("script", [SLEEPS, STUBBORN], ids=["plain", "stubborn"])
 def test_cancel_leaves_no_process_after_five_seconds(world, script):
     job_id = world.start(script)
@@ -28,6 +29,7 @@ def test_cancel_leaves_no_process_after_five_seconds(world, script):
     assert world.attempt(job_id).can_checkpoint is None, "whether it saves on request is unknown"
 
 
+@pytest.mark.long
 def test_cancel_without_a_nudge_is_seen_at_the_next_renewal(world):
     job_id = world.start(SLEEPS)
     world.wait_for_line(job_id, "ready")
@@ -79,6 +81,7 @@ def test_script_that_cannot_save_is_ended_by_a_requeue(world):
     assert world.wait_for_end(job_id).state is JobState.QUEUED
 
 
+@pytest.mark.long
 def test_checkpoint_that_is_asked_for_outside_is_saved_while_the_job_goes_on(any_world):
     job_id = any_world.start(training(steps=60, pause=0.05))
     any_world.wait(lambda: any_world.attempt(job_id).can_checkpoint is True, 10.0, job_id)
@@ -95,6 +98,7 @@ def test_checkpoint_that_is_asked_for_outside_is_saved_while_the_job_goes_on(any
     assert any_world.job(job_id).attempt == 1
 
 
+@pytest.mark.long
 def test_job_over_its_time_limit_saves_and_fails(world):
     job_id = world.start(training(steps=1000, pause=0.05), max_runtime_seconds=2)
 
@@ -156,6 +160,7 @@ def test_pause_during_preparing_needs_no_checkpoint(world, monkeypatch):
         assert world.wait_for_end(job_id, 5).state is JobState.PAUSED
 
 
+@pytest.mark.long
 def test_rank_that_connects_after_the_control_request_stops_with_the_others(world):
     late = "import os, time\nif os.environ['RANK'] == '1': time.sleep(2)\n"
     job_id = world.start(late + training(steps=1000, pause=0.05), ranks=2)

@@ -153,6 +153,7 @@ def test_time_limit_ends_a_kept_sandbox(world):
     assert "job.kept" in kinds(world, job_id)
 
 
+@pytest.mark.long
 def test_kept_sandbox_ends_after_its_time_or_with_the_jobs(world):
     short = world.start(FAILS, document={"interactive_config": {"keep_on_failure_seconds": 1}})
     ended = world.wait_for_end(short)
@@ -243,6 +244,7 @@ def test_socket_that_the_job_replaced_by_a_link_leads_nowhere(world):
         run(world, endpoint, "echo", "in")
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("no_memory_kills")
 def test_attempt_that_restarts_in_place_is_open_again(world, free_port):
     document = {"interactive_config": {"ports": [{"name": "web", "port": free_port}]}}

@@ -197,6 +197,7 @@ def test_job_with_reserved_cores_stays_on_those_that_no_other_has(make_world):
     assert set(take_cores(world.settings.data.dir, len(own), own).numbers) == set(own)  # they are free again
 
 
+@pytest.mark.long
 def test_the_roles_of_a_job_share_the_cores_that_they_reserve(make_world):
     world = make_world(TRAINYARD_NODE_PIN_CORES="true")
     usable = sorted(os.sched_getaffinity(0))

@@ -17,6 +17,7 @@ def curve(folder: Path, name: str) -> list[int]:
     return [event.step for event in accumulator.Scalars(name)]
 
 
+@pytest.mark.long
 def test_event_files_outlive_failures_and_go_on_after_a_resume(world):
     job_id = world.start(training(steps=6, save_at=(3,), fail_at_end=True))
     assert world.wait_for_end(job_id).state is JobState.FAILED
@@ -105,6 +106,7 @@ run.log_metrics({"val": 1.0}, step=4)
 """
 
 
+@pytest.mark.long
 def test_current_step_follows_metrics_and_checkpoints_of_a_script_without_progress(world):
     job_id = world.start(FOLLOWED.replace("SECONDS", "600"))
 

@@ -142,6 +142,7 @@ def test_jobs_at_the_same_time_build_once(node: World, index: Index) -> None:
     assert len(environments(node)) == 1
 
 
+@pytest.mark.long
 def test_lock_installs_what_its_hashes_say(node: World, index: Index) -> None:
     lock = index.add("greeting", "1.2.3") + index.add("parting", "2.0")
     assert "version 1.2.3" in lines(node, index, requirements=["greeting"], lock=lock)
@@ -233,6 +234,7 @@ def test_projects_share_locked_environments_only(node: World, index: Index) -> N
     assert len(environments(node)) == 3
 
 
+@pytest.mark.long
 def test_scripts_can_not_change_their_environment(node: World, index: Index) -> None:
     script = "import greeting, os; print(os.access(os.path.dirname(greeting.__file__), os.W_OK), flush=True)"
     assert "False" in lines(node, index, script, requirements=["greeting"])

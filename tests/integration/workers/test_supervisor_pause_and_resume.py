@@ -35,6 +35,7 @@ def steps_said(world: World, job_id: str) -> list[int]:
     return [int(step) for line in world.log(job_id) for step in re.findall(r"^step (\d+)", line)]
 
 
+@pytest.mark.long
 def test_paused_job_has_a_checkpoint_and_no_device_and_goes_on_with_the_next_step(any_world: World) -> None:
     job_id = any_world.start(training(steps=30, pause=0.3))
     any_world.wait(lambda: any_world.attempt(job_id).can_checkpoint is True, 10.0, job_id)
@@ -52,6 +53,7 @@ def test_paused_job_has_a_checkpoint_and_no_device_and_goes_on_with_the_next_ste
     assert steps_said(any_world, job_id) == list(range(1, 31)), "every step once"
 
 
+@pytest.mark.long
 def test_script_that_said_once_that_it_saves_is_waited_for_when_it_starts_again(world: World) -> None:
     job_id = world.start("import time\ntime.sleep(1.5)\n" + training(steps=30, pause=0.3))
     world.wait(lambda: world.attempt(job_id).can_checkpoint is True, 10.0, job_id)
@@ -71,6 +73,7 @@ def test_script_that_said_once_that_it_saves_is_waited_for_when_it_starts_again(
     assert steps_said(world, job_id) == list(range(1, 31)), "every step once"
 
 
+@pytest.mark.long
 def test_paused_job_goes_on_from_the_checkpoint_that_is_chosen(world: World) -> None:
     job_id = world.start(training(steps=30, pause=0.3, save_at=(2, 4)))
     world.wait_for_line(job_id, "step 6")
@@ -101,6 +104,7 @@ def test_script_without_our_hooks_is_paused_only_without_a_checkpoint_and_starts
     assert world.wait_for_end(job_id).state is JobState.CANCELLED
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_job_that_has_not_saved_yet_trains_on_when_its_pause_is_taken_back(world: World, ranks: int) -> None:
     asks = "    stop = run.should_stop()\n"
@@ -123,6 +127,7 @@ def test_job_that_has_not_saved_yet_trains_on_when_its_pause_is_taken_back(world
     ]
 
 
+@pytest.mark.long
 def test_job_that_saves_when_its_pause_is_taken_back_continues_from_there(world: World) -> None:
     saves = '            open(f"{path}/state", "w").write(str(step))'
     script = training(steps=30, pause=0.05)

@@ -91,6 +91,7 @@ def test_model_that_cannot_be_published_is_kept(world, hub):
     assert job.latest_checkpoint_id is not None
 
 
+@pytest.mark.long
 def test_cancel_ends_an_upload(world, hub):
     hub.stall("POST .*/preupload/")
     job_id = start(world, **PUSH)

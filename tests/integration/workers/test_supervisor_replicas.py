@@ -241,6 +241,7 @@ def test_engine_that_ends_before_it_listens_fails_its_job(world: World) -> None:
     assert replica_of(world, job_id).port is None
 
 
+@pytest.mark.long
 def test_drain_before_it_answers_cancels_it(world: World) -> None:
     job_id = start(world, listens=False)
     world.wait_for_line(job_id, "listens")

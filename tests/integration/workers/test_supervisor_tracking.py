@@ -76,6 +76,7 @@ def command_line(pid: int) -> bytes:
         return b""
 
 
+@pytest.mark.long
 def test_job_is_one_run_over_its_attempts(near: World, server: FakeMlflow) -> None:
     server.authorization = f"Bearer {TOKEN}"
     labels = {"trainyard/sweep": "sweep-1", "trainyard/trial": "7"}
@@ -108,6 +109,7 @@ def test_server_that_is_away_delays_nobody_and_is_named(near: World) -> None:
     assert (warning.reason, (warning.data or {})["points"]) == ("TRACKING", 3)
 
 
+@pytest.mark.long
 def test_server_that_never_answers_costs_a_bounded_time(near: World) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
@@ -121,6 +123,7 @@ def test_server_that_never_answers_costs_a_bounded_time(near: World) -> None:
     assert "1 metric point was not delivered: it does not answer in time" in warning.message
 
 
+@pytest.mark.long
 def test_what_was_missed_is_delivered_by_the_next_attempt(near: World) -> None:
     port = free_port()
     job_id = start(near, f"http://127.0.0.1:{port}", training(steps=6, save_at=(3,), fail_at_end=True))
@@ -148,6 +151,7 @@ def test_refused_token_is_reported_once_and_early(near: World, server: FakeMlflo
     assert not server.runs
 
 
+@pytest.mark.long
 def test_cancelled_job_is_a_killed_run(near: World, server: FakeMlflow) -> None:
     job_id = start(near, server.url, training(steps=500))
     near.wait(lambda: bool(server.runs) and bool(steps(server, job_id)), 15, job_id)

@@ -120,6 +120,7 @@ def test_no_roles_are_asked_for_without_a_job(environment: dict[str, str], serve
     assert server.seen == []
 
 
+@pytest.mark.long
 def test_answers_are_kept_for_a_moment_and_for_one_key(environment: dict[str, str], server: ScriptedServer) -> None:
     for _ in range(2):
         assert in_bash(environment, "trainyard watch sup") == ["support"]
@@ -144,6 +145,7 @@ def test_a_server_that_is_away_or_refuses_is_silent(environment: dict[str, str],
     assert in_bash(environment, "trainyard watch sup") == []
 
 
+@pytest.mark.long
 def test_a_slow_server_is_waited_for_a_second(
     server: ScriptedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

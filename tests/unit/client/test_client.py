@@ -66,6 +66,7 @@ def test_an_answer_of_another_server_is_a_client_error(server: ScriptedServer, c
         client.get("job-1")
 
 
+@pytest.mark.long
 def test_url_without_a_listener_is_unreachable_and_named() -> None:
     url = f"http://127.0.0.1:{free_port()}"
 
@@ -210,6 +211,7 @@ def test_a_download_that_breaks_leaves_no_file_of_that_name(
     assert not (tmp_path / "weights").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("status", [429, 503])
 def test_wait_and_submit_wait_for_a_server_that_is_busy(server: ScriptedServer, client: Client, status: int) -> None:
     busy = failure(status, {"code": "UNAVAILABLE", "message": "later", "retry_after": 0})

@@ -29,6 +29,7 @@ def test_gp_finds_the_minimum_of_a_quadratic_soon(suggestions):
     assert min(each.objectives[0] for each in history) < 0.1
 
 
+@pytest.mark.long
 def test_a_new_process_suggests_the_same(suggestions):
     history = mixed_history(SPACE, 40)
     other = Suggestions()

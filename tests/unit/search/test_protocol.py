@@ -43,6 +43,7 @@ def answers_of(*lines, program=("-m", "app.search")):
     return [json.loads(each) for each in ran.stdout.splitlines()], ran.stderr
 
 
+@pytest.mark.long
 def test_each_line_is_answered_in_order_and_nothing_else_is_printed():
     history = mixed_history(space_of(PLAIN), 30)
 

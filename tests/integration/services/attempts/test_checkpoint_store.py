@@ -318,6 +318,7 @@ def test_checkpoints_of_the_documents_steps_stay_beside_those_that_the_limit_all
     assert [step for step, gone in _after_saving(db, work, 400) if not gone] == [100, 300, 400]
 
 
+@pytest.mark.long
 def test_checkpoint_that_could_not_be_stored_frees_its_room(db, work, tmp_path):
     taker = Taker(db, work, tmp_path, FullStorage)
 

@@ -174,6 +174,7 @@ def test_shard_of_an_attempt_that_lost_the_job_is_neither_recorded_nor_kept(data
     assert (rows(database), stored(taker)) == ([], [])
 
 
+@pytest.mark.long
 def test_shard_that_could_not_be_stored_is_not_recorded(database, make_taker):
     taker = make_taker(FullStorage)
 

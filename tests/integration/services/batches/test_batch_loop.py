@@ -38,6 +38,7 @@ def until(condition: Callable[[], bool]) -> None:
     assert condition()
 
 
+@pytest.mark.long
 def test_only_the_leader_advances_batches_from_the_file_to_the_answers(
     sqlite_api: Api, loop: BatchLoop, leading: Leading
 ) -> None:

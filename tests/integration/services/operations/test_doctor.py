@@ -44,6 +44,7 @@ def levels(site: Site) -> dict[str, Level]:
 # ---- all well
 
 
+@pytest.mark.long
 @pytest.mark.both_databases
 def test_nothing_is_found_wrong_with_a_deployment_that_works(site: Site) -> None:
     with site.db.write() as session:

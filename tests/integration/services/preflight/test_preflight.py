@@ -178,6 +178,7 @@ def test_data_is_validated_without_a_job(system: System) -> None:
     assert again["data"] == report
 
 
+@pytest.mark.long
 def test_data_is_validated_without_a_model(system: System) -> None:
     data = copy(system, "short.csv", "question,answer\na,b\nc\n")
     mapping = {"prompt": "question", "completion": "answer"}
@@ -190,6 +191,7 @@ def test_data_is_validated_without_a_model(system: System) -> None:
     assert "short.csv line 3" in report["errors"][0]["message"]
 
 
+@pytest.mark.long
 def test_what_submit_refuses_is_an_error_with_its_field(system: System) -> None:
     question = {"data_config": {"sources": [{"path": "/etc/passwd"}]}}
 

@@ -170,6 +170,7 @@ def test_an_attempt_with_a_pending_control_request_is_not_claimed(
     assert leases.live(database) == []
 
 
+@pytest.mark.long
 def test_an_administrator_preempts_a_job_at_the_machine(db: Database) -> None:
     with db.write() as session:
         job = factories.make_job(session)

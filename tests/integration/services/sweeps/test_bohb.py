@@ -30,6 +30,7 @@ def known(run: SweepRun, *, number: int, seen_seq: int) -> list[Observation]:
         return known_to_method(session, sweep, SweepSpec.from_json(sweep.spec), number=number, seen_seq=seen_seq)
 
 
+@pytest.mark.long
 @pytest.mark.both_databases
 def test_a_sweep_learns_from_rungs_and_replays(make_run: Make, api: Api) -> None:
     run = make_run(**CHANGES)
@@ -44,6 +45,7 @@ def test_a_sweep_learns_from_rungs_and_replays(make_run: Make, api: Api) -> None
     assert answer == {"is_equal": True, "suggestions": 16, "decisions": len(run.reports()), "differences": []}
 
 
+@pytest.mark.long
 def test_coordinators_that_die_change_nothing(make_run: Make) -> None:
     undisturbed, disturbed = (make_run(**CHANGES, deterministic=True) for _ in range(2))
     undisturbed.run()
@@ -93,6 +95,7 @@ def test_values_are_maximized_where_the_objective_is(make_run: Make) -> None:
     assert known(run, number=1, seen_seq=report.seq)[0].reports == ((3, -report.value),)
 
 
+@pytest.mark.long
 def test_values_at_rungs_of_an_earlier_sweep_are_known(make_run: Make) -> None:
     job = make_sweep_document()["job"]
     job["training_config"]["evaluation"] = {"strategy": "steps", "steps": 3}  # else it follows from the rungs

@@ -56,6 +56,7 @@ def test_a_halted_trial_gives_its_place_to_a_new_one_until_it_is_among_the_best(
     assert replays(api, run)
 
 
+@pytest.mark.long
 @pytest.mark.both_databases
 @pytest.mark.parametrize("name", ["asha", "hyperband"])
 def test_halving_goes_to_the_end_and_the_best_trial_completes(make_run: Make, api: Api, name: str) -> None:

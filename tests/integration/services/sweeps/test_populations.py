@@ -245,6 +245,7 @@ def test_a_cancelled_population_makes_no_fork(make_population: Make, api: Api) -
     assert (run.sweep().status, set(run.states()), len(run.trials())) == ("CANCELLED", {"CANCELLED"}, 4)
 
 
+@pytest.mark.long
 @pytest.mark.both_databases
 def test_a_stopped_population_trains_to_its_end_without_forks(make_population: Make, api: Api) -> None:
     run = make_population()

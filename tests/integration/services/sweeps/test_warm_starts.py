@@ -92,6 +92,7 @@ def test_a_sweep_of_another_project_is_missing(make_run: Make, api: Api) -> None
     assert problem["details"][0]["field"] == "warm_start.sweeps.0"
 
 
+@pytest.mark.long
 def test_a_fork_knows_what_the_first_sweep_has_found_and_keeps_its_secrets(make_run: Make, api: Api) -> None:
     job = make_sweep_document()["job"]
     job["training_config"]["environment"] = {"MY_TOKEN": "s3cret-value"}

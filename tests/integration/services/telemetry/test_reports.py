@@ -106,6 +106,7 @@ def test_phase_out_of_order_is_ignored_and_the_next_one_counts(database, work, r
         assert session.query(JobEvent).filter_by(message="still here").count() == 1
 
 
+@pytest.mark.long
 def test_database_that_fails_for_a_while_gets_everything_later(database, work, reporter):
     failures = [OSError("away"), OSError("away")]
 
@@ -184,6 +185,7 @@ def test_backlog_is_written_in_small_transactions(database, work, reporter):
     assert max(sizes) == POINTS_PER_WRITE
 
 
+@pytest.mark.long
 def test_renewal_gets_its_turn_while_a_backlog_is_written(database, work, reporter):
     reporter.points([point(step, name=f"m{step % 500}") for step in range(MAX_POINTS)])
     wait_for(lambda: steps(database), seconds=10, what="the first points are written")

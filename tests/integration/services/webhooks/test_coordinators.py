@@ -63,6 +63,7 @@ def test_coordinator_delivers_also_without_a_broker(world: CeleryWorld, receiver
     assert len(receiver.asked("/hook")) == 1
 
 
+@pytest.mark.long
 def test_what_a_killed_coordinator_was_sending_is_sent_by_another(world: CeleryWorld, receiver: WebServer) -> None:
     def hang(handler: Handler) -> None:
         handler.server.owner.closing.wait(60)

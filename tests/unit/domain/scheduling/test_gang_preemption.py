@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -202,6 +203,7 @@ def fits_without(gone: set[str], running: Sequence[Running], request: Request, n
     return choose(request, found, DEFAULT_WEIGHTS) is not None
 
 
+@pytest.mark.long
 @settings(max_examples=300)
 @given(
     st.lists(held, min_size=6, max_size=12).map(filled),

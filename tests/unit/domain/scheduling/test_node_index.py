@@ -180,6 +180,7 @@ def choosy_lines(draw: st.DrawFn) -> list[QueuedJob]:
     ]
 
 
+@pytest.mark.long
 @given(alike_clusters(), choosy_lines(), st.sampled_from((node_classes.FEW, 0.3, 0.6)), st.sampled_from((0, 8)))
 @settings(max_examples=80)
 def test_every_job_gets_the_node_that_it_prefers(

@@ -74,6 +74,7 @@ def test_source_without_the_function_is_none(settings: Settings) -> None:
     assert run(settings, "grade = 1") == {"runtime_error": "the source defines no function grade(sample, item)"}
 
 
+@pytest.mark.long
 def test_grader_that_does_not_end_is_ended(settings: Settings) -> None:
     found = run(settings, f"{GRADE}    while True: pass", seconds=2.0)
 

@@ -243,6 +243,7 @@ def test_what_is_sent_to_a_port_before_the_answer_is_refused(run):
     assert message == "who asks for a port sends nothing to it before the answer"
 
 
+@pytest.mark.long
 def test_everything_a_session_started_ends_with_its_connection(run):
     run = run()
     script = "trap '' HUP; setsid sleep 1234 & (sleep 1234 &) ; sleep 1234 & echo $$; sleep 1234"
@@ -316,6 +317,7 @@ def test_server_that_the_job_kills_starts_again(run):
     assert client.said[STDOUT] == b"again\n"
 
 
+@pytest.mark.long
 def test_hundred_shells_at_once(run):
     run, shells = run(), []
     for number in range(100):

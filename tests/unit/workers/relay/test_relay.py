@@ -316,6 +316,7 @@ def test_relay_of_an_engine_takes_nothing_that_is_handed_over(tmp_path: Path, po
         assert said(port, f"TRAINYARD/1 {TOKEN}\n".encode(), b"ab") == b"OK\nhelloba"
 
 
+@pytest.mark.long
 def test_client_that_does_not_read_holds_up_the_engine_and_no_other(tmp_path: Path, port: int) -> None:
     sent: list[int] = []
 

@@ -135,6 +135,7 @@ def test_job_that_names_none_may_ask_none() -> None:
     made.close()
 
 
+@pytest.mark.long
 def test_only_so_many_are_sent_at_a_time_and_a_flood_is_refused(
     requests: ModelRequests, gateway: HeldGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:

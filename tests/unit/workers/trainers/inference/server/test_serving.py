@@ -69,6 +69,7 @@ def test_replica_runs_on_one_device(tmp_path: Path) -> None:
         ReplicaTrainer(RunContext(spec, LocalSession(Identity.of(spec))))
 
 
+@pytest.mark.long
 def test_replica_reports_that_it_serves_and_that_it_is_idle(run_replica: RunReplica, llama: Path) -> None:
     replica = run_replica(llama)
 
