@@ -72,7 +72,7 @@ class _LateRule(Rule):
     def _compile_builder(self, append_unknown: bool = True) -> Callable[..., tuple[str, str]]:  # noqa: FBT001, FBT002 – theirs
         compiled: list[Callable[..., tuple[str, str]]] = []
 
-        def build(rule: Rule, *args: Any, **values: Any) -> tuple[str, str]:
+        def build(rule: Rule, /, *args: Any, **values: Any) -> tuple[str, str]:
             if not compiled:
                 compiled.append(super(_LateRule, self)._compile_builder(append_unknown))
             return compiled[0](rule, *args, **values)

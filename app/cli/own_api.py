@@ -52,9 +52,10 @@ class Applications:
         return self._application(SERVED_BY.get(head, MODULES))(environ, start_response)
 
     def _application(self, modules: Sequence[str]) -> Flask:
-        with self._lock, uncollected_imports():
+        with self._lock:
             if modules not in self._made:
-                self._made[modules] = self._make(modules=modules)
+                with uncollected_imports():
+                    self._made[modules] = self._make(modules=modules)
             return self._made[modules]
 
 

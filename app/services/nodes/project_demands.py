@@ -15,8 +15,8 @@ FIELD = "scheduling_config.required_capabilities"
 
 def of_projects(session: Session) -> Mapping[str, frozenset[str]]:
     """Project → what it demands, of those that demand anything."""
-    limited = select(Project.name, Project.quota).where(cast(Project.quota, Text) != literal_column("'{}'"))
-    found = {row.name: demanded(row.quota) for row in session.execute(limited)}
+    with_quota = select(Project.name, Project.quota).where(cast(Project.quota, Text) != literal_column("'{}'"))
+    found = {row.name: demanded(row.quota) for row in session.execute(with_quota)}
     return {name: words for name, words in found.items() if words}
 
 
@@ -34,5 +34,6 @@ def demanded(quota: Mapping[str, object]) -> frozenset[str]:
 def explained(error: CannotFit, project: str, words: frozenset[str]) -> CannotFit:
     """The error, which says that it is the project which demands what no node offers."""
     if error.field == FIELD and words:
-        error.message += f"; the project {project} demands {', '.join(sorted(words))} of the nodes of its jobs"
+        also = f"the project {project} demands {', '.join(sorted(words))} of the nodes of its jobs"
+        return CannotFit(f"{error.message}; {also}", field=FIELD)
     return error

@@ -176,8 +176,6 @@ def _sources(job: Job, checkpoints: dict[str, str]) -> Iterator[tuple[str, str]]
 
 def _made_of(session: Session, found: Lineage, project: str, level: dict[str, Job]) -> Iterator[Job]:
     """The jobs that were made from these: by columns with an index, and by the documents of the jobs that are newer."""
-    if not level:
-        return
     saved = select(Checkpoint.id).where(Checkpoint.job_id.in_(level))
     since = min(each.created_at for each in level.values())
     newer = select(Job.id).where(Job.project == project, Job.created_at >= since).order_by(Job.created_at.desc())

@@ -59,7 +59,7 @@ class _Needs:
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
+class _WaitingJob:
     """A job as it was read; ``planned`` is None for a malformed document, which the planner skips."""
 
     row: tuple[Any, ...]
@@ -74,7 +74,7 @@ class _Read:
 # (digest of the document, whether `auto` is GPUs) → what it needs; threads that read a document twice do no harm.
 _known: dict[tuple[bytes, bool], _Needs] = {}
 # Job id → what its row said when it was read last: most jobs of a long line are as they were for the page before.
-_read_before: dict[str, _Read] = {}
+_seen_before: dict[str, _WaitingJob] = {}
 
 
 def visible(caller: Caller) -> Select[Any]:
@@ -100,19 +100,21 @@ def ordered(session: Session, caller: Caller, *, first: int | None = None) -> li
     return [*found, *unplanned.values()]
 
 
-def _in_queue_order(session: Session, caller: Caller) -> list[_Read]:
+def _in_queue_order(session: Session, caller: Caller) -> list[_WaitingJob]:
     rows = session.execute(visible(caller).with_only_columns(*_COLUMNS).order_by(*LINE)).all()
     seen = gpus(session)
     began = began_on_gpus(session, seen, [row.id for row in rows if row.attempt])
     asked = {row.id: (row, seen.for_auto or row.id in began) for row in rows}
     # Looked up once: another thread may make room among them meanwhile.
-    found = {job_id: each for job_id in asked if (each := _read_before.get(job_id)) is not None}
+    found = {job_id: each for job_id in asked if (each := _seen_before.get(job_id)) is not None}
     changed = [job_id for job_id, row in asked.items() if job_id not in found or not found[job_id].is_of(*row)]
     documents = _documents(session, caller, changed)
-    read = {job_id: _as_read(asked[job_id][0], spec, on_gpus=asked[job_id][1]) for job_id, spec in documents.items()}
-    if len(_read_before) + len(read) > MOST_REMEMBERED:
-        _read_before.clear()
-    _read_before.update(read)
+    read = {
+        job_id: _waiting_job(asked[job_id][0], spec, on_gpus=asked[job_id][1]) for job_id, spec in documents.items()
+    }
+    if len(_seen_before) + len(read) > MOST_REMEMBERED:
+        _seen_before.clear()
+    _seen_before.update(read)
     known = {**found, **read}
     # What could not be read has left the line since.
     left = set(changed) - set(read)
@@ -170,11 +172,11 @@ def by_age(request: PageRequest) -> PageRequest:
     return replace(request, after=None) if request.after is not None and len(request.after) == 3 else request
 
 
-def _as_read(row: Row[Any], spec: str, *, on_gpus: bool) -> _Read:
+def _waiting_job(row: Row[Any], spec: str, *, on_gpus: bool) -> _WaitingJob:
     place = Place(job_id=row.id, queue=row.queue, can_start=row.status == JobState.QUEUED)
     needs = _needs_of(spec, on_gpus=on_gpus)
     if needs is None:
-        return _Read(tuple(row), on_gpus, place, None)
+        return _WaitingJob(tuple(row), on_gpus, place, None)
     planned = QueuedJob(
         job_id=row.id,
         priority=row.priority,
@@ -184,14 +186,14 @@ def _as_read(row: Row[Any], spec: str, *, on_gpus: bool) -> _Read:
         project=row.project,
         is_preemptible=needs.is_preemptible,
     )
-    return _Read(tuple(row), on_gpus, place, planned)
+    return _WaitingJob(tuple(row), on_gpus, place, planned)
 
 
 def _needs_of(spec: str, *, on_gpus: bool) -> _Needs | None:
     key = hashlib.blake2b(spec.encode(), digest_size=16).digest(), on_gpus
     needs = _known.get(key)
     if needs is None:
-        needs = _read(spec, on_gpus=on_gpus)
+        needs = _needs_in(spec, on_gpus=on_gpus)
         if needs is not None:
             if len(_known) >= MOST_REMEMBERED:
                 _known.clear()
@@ -199,7 +201,7 @@ def _needs_of(spec: str, *, on_gpus: bool) -> _Needs | None:
     return needs
 
 
-def _read(spec: str, *, on_gpus: bool) -> _Needs | None:
+def _needs_in(spec: str, *, on_gpus: bool) -> _Needs | None:
     try:
         document = JobDocument.from_json(json.loads(spec))
         request = request_of(document, has_gpus=on_gpus)

@@ -141,6 +141,7 @@ def _read(text: str) -> SweepSpec:
 
 def parameter_rows(names: list[str], training_type: str, framework: str) -> dict[str, Any]:
     """What sweeps/parameters.html shows."""
+    names = [*dict.fromkeys(names)]
     training_type = training_type or (CUSTOM if framework == CUSTOM else "")
     return {
         "training_type": training_type,

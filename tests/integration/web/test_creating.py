@@ -133,6 +133,7 @@ def test_rows_are_of_the_parameters_that_are_named(web: Browser):
     assert 'data-path="parameters.data_config.batch_size.values"' in page.html
     assert "Rank of the adapter's matrices" in page.text
     assert "<b>" not in page.html
+    assert web.get("/ui/sweeps/new/parameters?framework=none&row=a&row=a").html.count("<fieldset") == 1
     assert "Nothing varies yet." in web.get("/ui/sweeps/new/parameters?framework=none").text
     many = web.get("/ui/sweeps/new/parameters?" + "&".join(f"row=p{number}" for number in range(50)))
     assert many.html.count("<fieldset") == 40
