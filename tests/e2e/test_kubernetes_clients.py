@@ -140,10 +140,10 @@ def _leads_a_base_model_through_its_life(kubectl: Kubectl, place: str) -> None:
         "apiVersion": "ome.io/v1beta1",
         "kind": "BaseModel",
         "metadata": {"name": "tiny"},
-        "spec": {"storage": {"storageUri": place, "path": "/mnt"}},
+        "spec": {"storage": {"storageUri": place, "schemaPath": "/mnt"}},
     }
     kubectl("apply", "-f", kubectl.write(model))
-    assert kubectl.warned.startswith("Warning: spec.storage.path: data and models are read in place")
+    assert kubectl.warned.startswith("Warning: spec.storage.schemaPath: data schemas are not supported")
     assert place in kubectl("describe", "basemodel", "tiny")
     assert kubectl("delete", "basemodel", "tiny").startswith('basemodel.ome.io "tiny" deleted')
 
