@@ -9,6 +9,7 @@ import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -65,14 +66,23 @@ def test_secrets_are_for_the_owner_alone_and_in_no_command_line(up: RunningUp) -
 def test_processes_are_found_by_their_command_lines_and_hold_nothing_of_up(up: RunningUp) -> None:
     pids = up.pids()
     commands = {name: psutil.Process(pid).cmdline()[1:4] for name, pid in pids.items()}
-    opened = {name: [fd.readlink() for fd in Path(f"/proc/{pid}/fd").iterdir()] for name, pid in pids.items()}
+    lock = up.data_dir / "run" / "up.lock"
+    opened = {name: _opened_by(pid) for name, pid in pids.items()}
 
     assert commands["api"] == ["-m", "gunicorn", "app.factory:from_environment()"]
     assert commands["coordinator"] == ["-m", "tasks.coordinator"]
     assert commands["node-local"] == ["-m", "tasks.node"]
     assert commands["tensorboard"][:2] == ["-m", "app.tensorboard"]
-    assert not [name for name, files in opened.items() if up.data_dir / "run" / "up.lock" in files]
+    assert not [name for name, files in opened.items() if lock in files]
     assert {os.getpgid(pid) for pid in pids.values()} == set(pids.values())
+
+
+def _opened_by(pid: int) -> list[Path]:
+    files = []
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            files.append(descriptor.readlink())
+    return files
 
 
 def test_flower_asks_for_its_password(up: RunningUp) -> None:
