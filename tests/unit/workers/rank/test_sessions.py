@@ -102,9 +102,17 @@ def asked(run, **request):
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(15)
         with short_address(run.plan.spec.run_dir / SOCKET) as address:
-            connection.connect(address)
+            wait_for(lambda: _connects(connection, address), seconds=10, what="a server that listens")
         connection.sendall(json.dumps(request).encode() + b"\n")
         yield Client(connection)
+
+
+def _connects(connection, address):
+    try:
+        connection.connect(address)
+    except ConnectionRefusedError:  # the file is there, and the server does not listen yet
+        return False
+    return True
 
 
 def test_command_has_outputs_apart_its_input_and_its_exit_code(run):
