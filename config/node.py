@@ -33,8 +33,7 @@ class NodeSettings:
     )
     uids: str = setting(
         "700000-765535",
-        "users of the machine of which a worker that is root gives each attempt one of its own; empty: all have the "
-        "worker's",
+        "host user IDs, of which a worker that is root gives each attempt one of its own; empty: all have the worker's",
         rules.user_ids,
     )
     pin_cores: bool = setting(

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from app.host.libc import checked, libc
+
 PLACE = Path("/tmp")  # noqa: S108 – where a namespace of mounts of its own has what is attached
 MOST_ID = 2**32 - 1  # stands for no user
 _OPEN_TREE, _MOVE_MOUNT, _MOUNT_SETATTR = 428, 429, 442  # the same on all machines since Linux 5.1
@@ -89,7 +91,7 @@ def mount_namespace(fill: Callable[[], object]) -> int:
 
     def make() -> None:
         try:
-            _check(_libc().unshare(_NEW_MOUNTS), "unshare")
+            checked(libc().unshare(_NEW_MOUNTS), "unshare")
             # What the machine unmounts is unmounted here, too; what is mounted here is not there.
             _mount(b"none", b"/", None, _SLAVE | _ALL_BELOW, None)
             fill()
@@ -106,19 +108,8 @@ def mount_namespace(fill: Callable[[], object]) -> int:
 
 
 def _mount(source: bytes, target: bytes, kind: bytes | None, flags: int, options: bytes | None) -> None:
-    _check(_libc().mount(source, target, kind, ctypes.c_ulong(flags), options), f"mount {os.fsdecode(target)}")
+    checked(libc().mount(source, target, kind, ctypes.c_ulong(flags), options), f"mount {os.fsdecode(target)}")
 
 
 def _call(number: int, *arguments: Any) -> int:
-    return _check(_libc().syscall(ctypes.c_long(number), *arguments), _NAMES[number])
-
-
-def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
-
-
-def _check(result: int, call: str) -> int:
-    if result < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"{call}: {os.strerror(number)}")
-    return result
+    return checked(libc().syscall(ctypes.c_long(number), *arguments), _NAMES[number])

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from app.domain.nodes.sandboxes import UNFILTERED, UNLOCKED
 from app.host.bubblewrap import TRIAL_SECONDS, Lack
+from app.host.libc import checked, libc
 from app.host.process_options import prctl
 from app.host.system_calls import NoFilter, filter_program
 
@@ -58,7 +59,7 @@ _OF_FILES = Right.EXECUTE | Right.WRITE_FILE | Right.READ_FILE | Right.TRUNCATE 
 
 def version() -> int:
     """Of the kernel's Landlock; 0: it has none, or it is switched off."""
-    found: int = _libc().syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _VERSION)
+    found: int = libc().syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _VERSION)
     return max(0, found)
 
 
@@ -97,12 +98,12 @@ def restrict_files(rules: Iterable[tuple[Path, int]]) -> None:
     known = ALL if kernel >= _IOCTL_VERSION else ALL & ~Right.IOCTL
     attributes = struct.pack("=QQQ", known, 0, _ALL_SCOPES if kernel >= _SCOPES_VERSION else 0)
     size = 24 if kernel >= _SCOPES_VERSION else 8
-    made = _libc().syscall(_CREATE_RULESET, attributes, ctypes.c_size_t(size), 0)
-    ruleset = _checked(made, "landlock_create_ruleset")
+    made = libc().syscall(_CREATE_RULESET, attributes, ctypes.c_size_t(size), 0)
+    ruleset = checked(made, "landlock_create_ruleset")
     for path, rights in rules:
         _add(ruleset, path, known & rights)
     prctl(_PR_SET_NO_NEW_PRIVS, 1)
-    _checked(_libc().syscall(_RESTRICT_SELF, ruleset, 0), "landlock_restrict_self")
+    checked(libc().syscall(_RESTRICT_SELF, ruleset, 0), "landlock_restrict_self")
     os.close(ruleset)
 
 
@@ -115,17 +116,6 @@ def _add(ruleset: int, path: Path, rights: int) -> None:
         if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
             rights &= _OF_FILES
         rule = struct.pack("=Qi", rights, descriptor)
-        _checked(_libc().syscall(_ADD_RULE, ruleset, _PATH_BENEATH, rule, 0), f"landlock_add_rule {path}")
+        checked(libc().syscall(_ADD_RULE, ruleset, _PATH_BENEATH, rule, 0), f"landlock_add_rule {path}")
     finally:
         os.close(descriptor)
-
-
-def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
-
-
-def _checked(result: int, call: str) -> int:
-    if result < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"{call}: {os.strerror(number)}")
-    return result

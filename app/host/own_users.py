@@ -1,4 +1,4 @@
-"""Whether a node's attempts may each have a user of the machine: found out by doing it, once for each node worker."""
+"""Whether a node's attempts may each have a host user of its own: found out by doing it, once for each node worker."""
 
 import json
 import os
@@ -37,7 +37,7 @@ def uid_range(text: str) -> range:
 
 @dataclass(frozen=True)
 class Source:
-    """A file or directory that a user of the machine is to have."""
+    """A file or directory that a host user is to have."""
 
     path: Path
     is_mapped: bool = True  # what the worker's user owns belongs to that user there

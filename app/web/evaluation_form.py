@@ -82,16 +82,15 @@ def _field(path: str, title: str = "") -> FormField:
 
 def _row(number: int) -> Iterator[FormField]:
     at = f"benchmarks.{number}"
+    yield from benchmark_fields(at, "What is measured")
+    yield field_at("num_samples", BenchmarkSchema, title="Records").below(at)
+
+
+def benchmark_fields(at: str, meaning: str) -> Iterator[FormField]:
+    """Name and dataset of the benchmark at this path of a document; ``meaning``: of the name."""
     names = tuple(each.name for each in BENCHMARKS.values() if not each.takes_argument)
     yield FormField(
-        path=f"{at}.name",
-        kind="text",
-        meaning="What is measured",
-        suggestions=names,
-        is_required=True,
-        title="Benchmark",
+        path=f"{at}.name", kind="text", meaning=meaning, suggestions=names, is_required=True, title="Benchmark"
     )
-    yield FormField(
-        path=f"{at}.dataset", kind="source", meaning="A path, a URI, or file-… of an upload", title="Dataset"
-    )
-    yield field_at("num_samples", BenchmarkSchema, title="Records").below(f"benchmarks.{number}")
+    dataset = "A path, a URI, or file-… of an upload"
+    yield FormField(path=f"{at}.dataset", kind="source", meaning=dataset, title="Dataset")

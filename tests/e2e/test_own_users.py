@@ -1,4 +1,4 @@
-"""Attempts of a node of root have users of the machine of their own, through the whole system."""
+"""Attempts of a node of root have host users of their own, through the whole system."""
 
 import os
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The user of the machine of an attempt: one of its own where the node can give it one, else the worker's."""
+"""The host user of an attempt: one of its own where the node can give it one, else the worker's."""
 
 import logging
 import os

@@ -4,10 +4,10 @@ Bubblewrap makes the sandbox as always, with a shell that waits in it; see setns
 https://github.com/containers/bubblewrap for what it does to the processes it starts.
 """
 
-import ctypes
 import os
 from pathlib import Path
 
+from app.host.libc import checked, libc
 from app.host.process_options import drop_capabilities, prctl
 
 # The kinds of namespaces that bubblewrap may make, by their names in /proc/PID/ns: of linux/sched.h.
@@ -31,7 +31,7 @@ def join(pid: int, descriptor: int) -> None:
     Its children will be in its PID namespace, not this process itself. One thread only. Raises OSError.
     """
     kinds = sum(flag for kind, flag in KINDS.items() if _namespace(str(pid), kind) != _namespace("self", kind))
-    _check(_libc().setns(descriptor, kinds), "setns")
+    checked(libc().setns(descriptor, kinds), "setns")
 
 
 def become(uid: int, gid: int) -> None:
@@ -62,13 +62,3 @@ def _namespace(process: str, kind: str) -> str:
         return str(Path(f"/proc/{process}/ns/{kind}").readlink())
     except FileNotFoundError:  # a kernel without this kind
         return ""
-
-
-def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
-
-
-def _check(result: int, call: str) -> None:
-    if result != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"{call}: {os.strerror(number)}")

@@ -1,7 +1,7 @@
-"""A user of the machine of an attempt's own: no other attempt on this machine has the same one at the same time.
+"""The host user of an attempt: no other attempt on this machine has the same one at the same time.
 
-Who has a user is said by a lock on a file, which the kernel frees with its supervisor. The supervisor may end before
-the last process of its attempt, and others may have such users: so a user is free when no process of it is alive, too.
+A lock on a file reserves a user; the kernel releases it when the supervisor ends. Processes of the attempt may outlive
+the supervisor, and other programs may use such IDs: so a user is free only when it has no process, either.
 """
 
 import fcntl

@@ -21,7 +21,7 @@ class Placement:
 
 @dataclass(frozen=True, kw_only=True)
 class Account:
-    """The user as whom an attempt's processes see themselves, whichever user of the machine they are."""
+    """The user as whom an attempt's processes see themselves, whichever host user they have."""
 
     name: str = "job"
     uid: int = 1000

@@ -23,10 +23,8 @@ class Started(NamedTuple):
 
 def started(algorithm: Mapping[str, Any], nodes: int, warnings: list[str], *, uses_images: bool) -> Started:
     """Raises BadSpec for a command of mpirun that the nodes of the job don't fit."""
-    command, has_image = (
-        algorithm.get("command"),
-        uses_images and bool((algorithm.get("engine") or {}).get("image_url")),
-    )
+    command = algorithm.get("command")
+    has_image = uses_images and bool((algorithm.get("engine") or {}).get("image_url"))
     if algorithm.get("id") or (has_image and nodes == 1):
         return Started(algorithm, {})
     if not command:

@@ -9,6 +9,7 @@ from app.domain.sweeps.benchmarks import PREFIX
 from app.schemas.spec.benchmarks import BenchmarkSchema, PlannedEvaluationSchema
 from app.schemas.sweeps import ConstraintSchema
 from app.web import job_form
+from app.web.evaluation_form import benchmark_fields
 from app.web.job_form import FormField, field_at
 
 PARAMETERS, CONSTRAINTS, EVALUATIONS = "parameters", "constraints", "job.training_config.evaluations"
@@ -125,17 +126,7 @@ def _evaluation(number: int) -> Iterator[FormField]:
     """Of its first benchmark: further ones stand in the document."""
     at = f"{EVALUATIONS}.{number}"
     first = f"{at}.benchmarks.0"
-    names = tuple(each.name for each in BENCHMARKS.values() if not each.takes_argument)
-    yield FormField(
-        path=f"{first}.name",
-        kind="text",
-        meaning="What is measured; further ones of the same evaluation stand in the document",
-        suggestions=names,
-        is_required=True,
-        title="Benchmark",
-    )
-    dataset = "A path, a URI, or file-… of an upload"
-    yield FormField(path=f"{first}.dataset", kind="source", meaning=dataset, title="Dataset")
+    yield from benchmark_fields(first, "What is measured; further ones of the same evaluation stand in the document")
     yield field_at("on", PlannedEvaluationSchema, title="Measured").below(at)
     yield field_at("num_samples", BenchmarkSchema, title="Records").below(first)
     options = "One NAME=VALUE per line, such as max_new_tokens=16"

@@ -1,4 +1,4 @@
-"""Jobs of a project that demands a user of the machine for each attempt, under a supervisor."""
+"""Jobs of a project that demands a host user for each attempt, under a supervisor."""
 
 import pytest
 

@@ -40,7 +40,7 @@ IMAGES = "images"
 # How well a node isolates jobs: with control groups, or with all but these. The first includes the other.
 FULL, NAMESPACES = "sandbox:full", "sandbox:namespaces"
 
-# Nodes with it give each attempt a user of the machine of its own.
+# Nodes with it give each attempt a host user of its own.
 OWN_USER = "sandbox:uid"
 
 # Jobs on one of these nodes have a network of their own; those on several nodes have none anywhere.

@@ -38,7 +38,7 @@ CHECKS = (
     Check("disk space", machine.disk, STORAGE),
     Check("cache size", machine.cache_size),
     Check("sandbox", machine.sandbox),
-    Check("users of attempts", machine.own_users),
+    Check("host users", machine.own_users),
     Check("images", machine.images),
     Check("warm starts", machine.warm_starts),
     Check("GPU driver", machine.gpu_driver),

@@ -126,10 +126,10 @@ def own_users(site: Site) -> Findings:
     if not settings.data.dir.exists():
         return skipped(f"there is no data directory {settings.data.dir} here")
     if lack := lack_of_own_users(settings.node.uids, settings.data.dir):
-        found = f"attempts here have the worker's user of the machine, and none of their own: {lack}"
+        found = f"attempts here have the host user of the worker, and none of their own: {lack}"
         may_have = settings.node.uids and os.geteuid() == 0
         return warning(found, "docs/reference/isolation.md#a-user-of-its-own") if may_have else skipped(found)
-    return fine(f"each attempt has a user of the machine of its own, of {settings.node.uids}")
+    return fine(f"each attempt has a host user of its own, of {settings.node.uids}")
 
 
 def images(site: Site) -> Findings:

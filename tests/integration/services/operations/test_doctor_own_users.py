@@ -10,13 +10,13 @@ from app.services.operations.diagnosis.findings import Level
 from app.services.operations.diagnosis.site import Site
 from tests.systems.examining import said
 
-NONE = "attempts here have the worker's user of the machine, and none of their own: "
+NONE = "attempts here have the host user of the worker, and none of their own: "
 
 
 @pytest.mark.parametrize(
     ("uids", "euid", "lack", "level", "message"),
     [
-        ("7000-7009", 0, "", Level.OK, "each attempt has a user of the machine of its own, of 7000-7009"),
+        ("7000-7009", 0, "", Level.OK, "each attempt has a host user of its own, of 7000-7009"),
         ("7000-7009", 0, "no such call", Level.WARNING, NONE + "no such call"),
         ("7000-7009", 990, "its worker is not root", Level.SKIPPED, NONE + "its worker is not root"),
         ("", 0, "TRAINYARD_NODE_UIDS is empty", Level.SKIPPED, NONE + "TRAINYARD_NODE_UIDS is empty"),
@@ -29,7 +29,7 @@ def test_users_of_attempts_are_told(
     monkeypatch.setattr(os, "geteuid", lambda: euid)
     settings = replace(site.settings, node=replace(site.settings.node, uids=uids))
 
-    (finding,) = said(replace(site, settings=settings), "users of attempts")
+    (finding,) = said(replace(site, settings=settings), "host users")
 
     assert (finding.level, finding.message) == (level, message)
 
@@ -37,6 +37,6 @@ def test_users_of_attempts_are_told(
 def test_jobs_without_a_sandbox_have_none(site: Site) -> None:
     settings = replace(site.settings, node=replace(site.settings.node, sandbox="process"))
 
-    (finding,) = said(replace(site, settings=settings), "users of attempts")
+    (finding,) = said(replace(site, settings=settings), "host users")
 
     assert finding.level is Level.SKIPPED

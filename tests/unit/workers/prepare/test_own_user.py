@@ -1,4 +1,4 @@
-"""Which attempts have a user of the machine of their own, and what a job that requires one meets elsewhere."""
+"""Which attempts have a host user of their own, and what a job that requires one meets elsewhere."""
 
 import logging
 import os

@@ -1,4 +1,4 @@
-"""Each attempt of a worker that is root has a user of the machine of its own; the worker's files stay the worker's."""
+"""Each attempt of a worker that is root has a host user of its own; the worker's files stay the worker's."""
 
 import multiprocessing
 import os
