@@ -27,6 +27,7 @@ BENCHMARKS = {
     "start": "benchmarks.start",
     "submit": "benchmarks.submit",
     "sweep_beside_ray": "benchmarks.sweep_beside_ray",
+    "sweep_trials": "benchmarks.sweep_trials",
     "sweeps": "benchmarks.sweeps",
     "vocabularies": "benchmarks.vocabularies",
     "web": "benchmarks.web",

@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy import delete, func, select, update
@@ -72,13 +73,13 @@ def measured(kind: str, given: argparse.Namespace) -> list[dict[str, Any]]:
         stack.callback(shutil.rmtree, folder)
         broker = servers.started_broker(stack)
         (url,) = servers.databases(kind, folder, stack, ("trainyard",))
-        settings = prepare(load_settings(_environment(folder, url, broker.url)))
+        settings = prepare(load_settings(played_environment(folder, url, broker.url)))
         db = open_database(settings.database)
         stack.callback(db.close)
-        plain = stack.enter_context(_process(_playing(0, 0), settings, until="ready"))
+        plain = stack.enter_context(running_process(playing(0, 0), settings, until="ready"))
         slots = int(given.jobs * GROWTH[-1] * SLOTS_FOR_ALL / given.nodes)
-        nodes = stack.enter_context(_process(_playing(given.nodes, slots), settings, until="ready"))
-        coordinator = stack.enter_context(_process(worker_command(COORDINATOR), settings))
+        nodes = stack.enter_context(running_process(playing(given.nodes, slots), settings, until="ready"))
+        coordinator = stack.enter_context(running_process(worker_command(COORDINATOR), settings))
         parts = {broker.pid: "broker", plain: "plain", nodes: "nodes", coordinator: "coordinator"}
         client = stack.enter_context(broker.client())
 
@@ -163,11 +164,12 @@ def _claimed(db: Database) -> int:
         return session.scalar(select(func.count()).select_from(Lease).where(Lease.counter > 0)) or 0
 
 
-def _playing(nodes: int, slots: int) -> list[str]:
-    return [sys.executable, "-m", "benchmarks.played_nodes", str(nodes), str(slots)]
+def playing(*arguments: float) -> list[str]:
+    """The command of a process that plays nodes, by its arguments."""
+    return [sys.executable, "-m", "benchmarks.played_nodes", *map(str, arguments)]
 
 
-def _environment(folder: Path, database_url: str, broker_url: str) -> dict[str, str]:
+def played_environment(folder: Path, database_url: str, broker_url: str) -> dict[str, str]:
     return {
         **servers.environment(folder, database_url, broker_url),
         # No process renews leases: the measurement ends before they expire.
@@ -177,13 +179,16 @@ def _environment(folder: Path, database_url: str, broker_url: str) -> dict[str, 
 
 
 @contextmanager
-def _process(command: list[str], settings: Settings, *, until: str = "") -> Iterator[int]:
-    """Its id."""
+def running_process(
+    command: list[str], settings: Settings, *, until: str = "", more: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[int]:
+    """Its id; ``more`` is in its environment, too."""
     folder = settings.data.dir.parent
     environment = {
         **servers.plain_environment(),
-        **_environment(folder, settings.database.url, settings.broker.url),
+        **played_environment(folder, settings.database.url, settings.broker.url),
         "PYTHONPATH": str(Path(__file__).parent.parent),
+        **more,
     }
     process = subprocess.Popen(
         command, env=child_environment(environment, settings), cwd=folder, stdout=subprocess.PIPE, text=True

@@ -3,40 +3,54 @@
 Each node has a channel of its own, which waits at the broker for the queues of this node and no others, as its worker's
 would: on one channel each message would have the queues of all of them asked for anew, 640 keys with their priorities.
 
-    python -m benchmarks.played_nodes NODES SLOTS
+    python -m benchmarks.played_nodes NODES SLOTS [SECONDS]
 
 Configured by the same variables as a node worker. With 0 nodes it serves the reference instead: a task that does
-nothing, on a queue of the same broker. Prints ``ready`` when it consumes.
+nothing, on a queue of the same broker. With SECONDS a claimed attempt trains for so long: it writes what a supervisor
+writes, reports a loss, and completes. Prints ``ready`` when it consumes.
 """
 
 import sys
+import threading
+import time
 from typing import Any
 
 from celery import Task, bootsteps, signals
 from celery.worker.consumer import Consumer as WorkerConsumer
 from kombu.messaging import Consumer
 
+from app.database.engine import Database
+from app.domain.lifecycle.outcomes import Outcome
+from app.domain.lifecycle.retry_policy import Backoff
+from app.domain.lifecycle.states import JobState
 from app.domain.routing import dispatch_queue
 from app.domain.scheduling.resources import Device
 from app.host.processes import place
+from app.models.base import utc_now
+from app.services.attempts import work_orders
 from app.services.nodes import registry
 from app.services.nodes.registry import NodeReport
 from app.services.requests import wakeups
+from app.services.telemetry import progress
+from app.services.telemetry.progress import MetricPoint, Reports
 from config.queues import POOL_THREADS, consume_only
-from config.settings import load_settings
+from config.settings import Settings, load_settings
 from tasks.background.loop import Loop
 from tasks.celery_app import Runtime, build_app, run_worker
 from workers.node import spawn_supervisor
+from workers.node.spawn_supervisor import Spawn
 
 NOTHING, NOTHING_QUEUE = "benchmark.nothing", "benchmark"
 MOST_CONNECTIONS = 50  # of a worker; each channel that waits has one
+_NO_RETRY = Backoff(base_seconds=0.0, max_seconds=0.0)
 
 
-def main(count: int, slots: int) -> int:
+def main(count: int, slots: int, seconds: float | None) -> int:
     settings = load_settings()
     celery = build_app(settings)
     runtime: Runtime = celery.runtime
     names = [f"played-{number:03}" for number in range(count)]
+    trains = _trainer(runtime.database, seconds) if seconds is not None else lambda *_: 0
 
     def run(self: Task, *attempts: tuple[str, int]) -> None:
         node = self.request.delivery_info["routing_key"].partition(".")[2]
@@ -45,7 +59,7 @@ def main(count: int, slots: int) -> int:
             runtime.database,
             [(job, number) for job, number in attempts],
             node=node,
-            spawn=lambda *_: 0,  # all that a node worker does, up to here
+            spawn=trains,  # all that a node worker does, up to here
         )
 
     def nothing(*_: tuple[str, int]) -> None:
@@ -77,6 +91,27 @@ def main(count: int, slots: int) -> int:
         heart.stop()
 
 
+def _trainer(db: Database, seconds: float) -> Spawn:
+    """In place of the start of a supervisor: a thread that writes what one writes."""
+
+    def start(_settings: Settings, job_id: str, attempt: int) -> int:
+        threading.Thread(target=_train, args=(db, job_id, attempt, seconds), daemon=True).start()
+        return 0
+
+    return start
+
+
+def _train(db: Database, job_id: str, attempt: int, seconds: float) -> None:
+    ends = time.monotonic() + seconds
+    work = work_orders.load_work(db, job_id, attempt)
+    work_orders.enter_phase(db, work, JobState.TRAINING, start_step=0)
+    time.sleep(max(0.0, ends - time.monotonic()))
+    loss = (float(work.document.training_config.environment["X"]) - 1) ** 2
+    point = MetricPoint(name="loss", step=1, at=utc_now(), value=loss)
+    progress.store(db, job_id=job_id, attempt=attempt, fence=work.fence, reports=Reports(points=[point]))
+    work_orders.finish(db, work, Outcome(kind="completed", end_step=1, ran_seconds=seconds), _NO_RETRY)
+
+
 def _consume(consumer: WorkerConsumer, names: list[str]) -> None:
     """For each of the nodes, beside what the worker consumes itself."""
     take = consumer.create_task_handler()
@@ -102,4 +137,4 @@ def _report(name: str, slots: int) -> NodeReport:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), int(sys.argv[2])))
+    sys.exit(main(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]) if len(sys.argv) > 3 else None))

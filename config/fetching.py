@@ -25,6 +25,9 @@ class FetchSettings:
     pvc_shared: tuple[str, ...] = setting(
         (), "comma-separated pvc:// claims of all projects, which are directories beside those of the projects"
     )
+    pvc_shared_writable: tuple[str, ...] = setting(
+        (), "comma-separated claims of TRAINYARD_FETCH_PVC_SHARED that jobs of all projects may write to"
+    )
     oci_dir: Path | None = setting(
         None,
         "directory in which each oci:// bucket is a directory, not a service; empty: the service, else `files/oci`",

@@ -30,6 +30,8 @@ Process = tuple[int, int]  # pid and start in ticks since boot: a pid alone may 
 # Processes of the previous check: those that do not descend from the tests, and those that ran before the latest test.
 _others: set[int] = set()
 _elders: set[Process] = set()
+# The pid that the kernel had given last when `_elders` were found: while it is the last one, no process has begun.
+_latest_pid = b""
 
 
 def mark_descendants() -> None:
@@ -48,10 +50,10 @@ def no_leaked_threads() -> Iterator[None]:
 @contextmanager
 def no_leaked_processes(owned: set[int]) -> Iterator[None]:
     """Fails on, and ends, processes that began inside; ``owned`` are pids that a longer fixture ends."""
-    before = _descendants(_elders)
-    _elders.clear()
-    _elders.update(before)
+    before, latest = _running_before()
     yield
+    if latest and latest == _read_latest_pid():  # nothing has begun
+        return
     leaked = _wait_until_empty(lambda: _new_processes(before, owned))
     said = [_describe(process) for process in leaked]
     for process in leaked:
@@ -110,6 +112,23 @@ def _is_loopback(host: str) -> bool:
 
 def _is_ours(thread: threading.Thread) -> bool:
     return thread.is_alive() and not any(name in thread.name for name in LASTING_THREADS)
+
+
+def _running_before() -> tuple[set[Process], bytes]:
+    """The descendants of the tests, and the latest pid before they were looked for. Most tests start no process."""
+    global _latest_pid  # noqa: PLW0603  # with `_elders`, which it belongs to
+    latest = _read_latest_pid()
+    if not latest or latest != _latest_pid:
+        found = _descendants(_elders)
+        _elders.clear()
+        _elders.update(found)
+        _latest_pid = latest
+    return set(_elders), latest
+
+
+def _read_latest_pid() -> bytes:
+    """What proc_loadavg(5) has as its last field, for processes and threads of this container; empty if unknown."""
+    return Path("/proc/loadavg").read_bytes().split()[-1].removeprefix(b"0")
 
 
 def _new_processes(before: set[Process], owned: set[int]) -> list[Process]:

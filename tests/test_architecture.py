@@ -84,6 +84,7 @@ ENVIRONMENT = {
     "workers/trainers/left_out.py": "CC names the compiler for Triton",
     "workers/trainers/data/tokenizer_threads.py": "its variables are the only switch that the tokenizers library has",
     "workers/prepare/packages/confined_uv.py": "puts the gate into what it hands on to uv",
+    "workers/tracking/confined.py": "puts the gate where W&B's client finds its proxy",
     "workers/prepare/packages/uv_process.py": "hands a part of it on to uv",
     "workers/images/image_tools.py": "hands a part of it on to the programs that fetch images",
     "workers/fetching/child_client.py": "hands a part of it on to the child that fetches",

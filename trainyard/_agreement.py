@@ -68,11 +68,11 @@ class Agreement:
         self._publish(f"answer.{question}", word)
 
     def answered(self, question: str) -> str | None:
-        """Wait for rank 0's answer; None when rank 0 has left or the wait is abandoned."""
+        """Wait for rank 0's answer, also if it is yet to join; None when it has left or the wait is abandoned."""
         path = self._directory / f"answer.{question}"
         while not path.exists():
             # Checked in this order because rank 0 may answer and leave at once.
-            if (self._given_up() or not self._joined(0).exists()) and not path.exists():
+            if (self._given_up() or self._left(0).exists()) and not path.exists():
                 return None
             time.sleep(_POLL_SECONDS)
         return path.read_text()
@@ -91,6 +91,7 @@ class Agreement:
 
     def leave(self) -> None:
         """This rank asks no more, so other ranks do not wait for it."""
+        self._left(self._rank).touch()
         self._joined(self._rank).unlink(missing_ok=True)
 
     def _passed(self, key: str) -> int | None:
@@ -106,6 +107,9 @@ class Agreement:
 
     def _joined(self, rank: int) -> Path:
         return self._directory / f"joined.{rank}"
+
+    def _left(self, rank: int) -> Path:
+        return self._directory / f"left.{rank}"
 
     def _publish(self, name: str, content: str) -> None:
         draft = self._directory / f"draft.{name}"

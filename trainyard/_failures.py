@@ -2,6 +2,8 @@
 
 import errno
 
+from trainyard._halts import HaltMissed
+
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -12,6 +14,8 @@ def error_type(error: BaseException, *, otherwise: str = "SCRIPT_ERROR") -> str:
         return "OUT_OF_MEMORY"
     if isinstance(error, MemoryError):
         return "HOST_OUT_OF_MEMORY"
+    if isinstance(error, HaltMissed):
+        return "INVALID_CONFIG"
     if isinstance(error, OSError) and error.errno in _DISK_FULL:
         return "DISK_FULL"
     return otherwise

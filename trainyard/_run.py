@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from trainyard._agreement import Agreement
+from trainyard._halts import Halts
 from trainyard._outputs import weight_files
 from trainyard._stopping import StopCoordinator
 from trainyard.protocol import checkpoint_manifest
@@ -41,13 +42,22 @@ class Run:
         self._rounds = itertools.count(1)
         self._declared = False
         self._agreement = agreement
-        self._stopping = StopCoordinator(session, agreement)
+        self._halts = Halts(spec.halts, start_step=spec.resume_step, ranks=self.world_size)
+        self._stopping = StopCoordinator(session, agreement, self._halts)
         session.commands.watch(self._propagate_requests)
 
     @property
     def stop_reason(self) -> str | None:
-        """Why `should_stop` returned True: pause, requeue or cancel; None until then."""
+        """Why `should_stop` returned True: pause, requeue, cancel or halt; None until then."""
         return self._stopping.reason
+
+    @property
+    def halts(self) -> tuple[int, ...]:
+        """The steps that are still to come after which the run halts, by `training_config.halt_at` of its job.
+
+        Measure what trials of a sweep are compared by at these steps, before `should_stop`.
+        """
+        return self._halts.ahead
 
     def log_metrics(self, values: Mapping[str, Any], *, step: int | None = None) -> None:
         """Record numbers (or what float() accepts) of one step; NaN is recorded as it is.
@@ -59,6 +69,7 @@ class Run:
         self._metrics.update(numbers)
         if step is not None:
             self._reached(whole("step", step))
+            self._halts.reached(whole("step", step))
         self._session.metrics(self._progress.step if step is None else whole("step", step), numbers)
 
     def progress(
@@ -82,21 +93,26 @@ class Run:
             total_epochs=None if total_epochs is None else float(total_epochs),
             tokens=None if tokens is None else whole("tokens", tokens),
         )
+        self._halts.reached(self._progress.step)
         self._session.progress(self._progress)
 
-    def should_stop(self) -> bool:
+    def should_stop(self, *, step: int | None = None) -> bool:
         """Whether the script should save a checkpoint and end now, with exit code 0.
 
         Call it at every step boundary, equally often on every rank: all ranks then get True in the same call. It means
-        pause, requeue or cancel; `stop_reason` says which, and for a cancel a checkpoint is not needed. After a pause
-        the script starts again with `resume_checkpoint()` naming its newest checkpoint; one that ends without saving
-        resumes from the checkpoint before that.
+        pause, requeue, cancel or halt; `stop_reason` says which, and for a cancel a checkpoint is not needed. After a
+        pause or a halt the script starts again with `resume_checkpoint()` naming its newest checkpoint; one that ends
+        for a pause without saving resumes from the checkpoint before that.
 
-        A pause whose checkpoint cannot be saved is abandoned: what the block of `checkpoint` raises is printed and not
-        propagated, the next call returns False, and the script should continue. So call it again after saving and
-        before ending.
+        A pause or halt whose checkpoint cannot be saved is abandoned: what the block of `checkpoint` raises is printed
+        and not propagated, the next call returns False, and the script should continue. So call it again after saving
+        and before ending.
+
+        `step` is how many steps are finished; a job that halts at steps needs it on several ranks. On one rank, it is
+        by default the largest step of its progress, metrics and checkpoints. A script that would not halt exactly where
+        its job says fails: at a halt it saves a checkpoint of that very step, and ends.
         """
-        return self._stopping.due()
+        return self._stopping.due(None if step is None else whole("step", step))
 
     def should_checkpoint(self) -> bool:
         """Whether a checkpoint was requested without stopping; True once per request.
@@ -131,6 +147,8 @@ class Run:
         if all_ranks and self.world_size > 1 and self._agreement is None:
             raise RuntimeError("checkpoint(all_ranks=True) on several ranks works in Trainyard only, and on one node")
         step = whole("step", step)
+        self._stopping.saves(step)
+        self._halts.reached(step)
         self._declare()
         together = all_ranks and self.world_size > 1
         directory = self._draft(step, together=together)
@@ -146,6 +164,7 @@ class Run:
                 if self._settle(step, together=together, outcome="written"):
                     saved = Saved(step=step, epoch=self._progress.epoch or 0.0, metrics=numbers)
                     self._session.commit_checkpoint(directory, saved)
+                    self._stopping.saved(step)
                     self._reached(step)
         finally:
             if self.rank == 0 or not together:
@@ -177,10 +196,11 @@ class Run:
         if self._agreement:
             self._agreement.leave()
         weights = () if self.stop_reason else tuple(weight_files(self.output_dir))
+        step = self._progress.step if self._last_step is None else self._last_step
         self._session.finish(
             Result(
                 stopped=self.stop_reason,
-                step=self._progress.step if self._last_step is None else self._last_step,
+                step=step if self._stopping.halt is None else self._stopping.halt,
                 tokens=self._progress.tokens or 0,
                 final_metrics=self._metrics,
                 output=self.output_dir if weights else "",

@@ -14,7 +14,7 @@ A refusal is raised as an ApiError with ``code``, ``message`` and ``details``, a
 import json
 import re
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -233,16 +233,20 @@ class Client(JobLogs, Reaching):
         checkpoint_id: str = "",
         from_start: bool = False,
         resources: Mapping[str, Any] | None = None,
+        roles: Sequence[Mapping[str, Any]] = (),
         tokens: Mapping[str, str] | None = None,
     ) -> Job:
         """Retry an ended job as a new job, by default from its newest checkpoint.
 
-        ``resources`` override entries of its ``resource_config``; ``tokens`` as in ``submit``, where the earlier ones
-        have expired. Returns the new job.
+        ``resources`` override entries of its ``resource_config``, ``roles`` the ``count`` and ``resource_config`` of
+        those whose ``role`` they name; ``tokens`` as in ``submit``, where the earlier ones have expired. Returns the
+        new job.
         """
         body: dict[str, Any] = {"checkpoint_id": checkpoint_id, "from_start": from_start}
         if resources:
             body |= {"modify_resources": True, "new_resource_config": resources}
+        if roles:
+            body |= {"modify_resources": True, "new_tasks": [*roles]}
         return Job.of(self._calls.record("POST", f"{_job(job_id)}/retry", body=body, headers=forwarded(tokens)))
 
     def checkpoint(self, job_id: str) -> Job:
@@ -330,7 +334,7 @@ class Client(JobLogs, Reaching):
         job_ids: Iterable[str],
         *,
         metrics: Iterable[str] = (),
-        by: Literal["step", "seconds"] = "step",
+        by: Literal["step", "seconds", "tokens"] = "step",
         max_points: int | None = None,
     ) -> records.Comparison:
         """What differs in the documents of 2 to 20 jobs, their final and best metrics, and their curves.

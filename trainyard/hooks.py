@@ -10,7 +10,7 @@
         loss = train_one_step()
         run.log_metrics({"loss": loss}, step=step)
         run.progress(step, total)
-        stop = run.should_stop()
+        stop = run.should_stop(step=step)
         if stop or step % 100 == 0 or run.should_checkpoint():
             with run.checkpoint(step=step, metrics={"loss": loss}) as path:
                 save(path)

@@ -26,7 +26,7 @@ from app.schemas.jobs import (
 from app.security.permissions import Permission
 from app.services.jobs import commands, retries
 from app.services.jobs.details import JobDetails
-from app.services.jobs.retries import Retry
+from app.services.jobs.retries import Retry, RoleChange
 
 blueprint = Blueprint("job_verbs", __name__)
 _JOB, _DOCUMENT = JobSchema(), SubmitJobSchema()
@@ -83,10 +83,12 @@ def resume_job(job_id: str, body: dict[str, Any]) -> Reply:
     headers=FORWARDED,
 )
 def retry_job(job_id: str, body: dict[str, Any]) -> Reply:
+    changes = body if body["modify_resources"] else {}
     wanted = Retry(
         checkpoint_id=body["checkpoint_id"],
         from_start=body["from_start"],
-        resources=body.get("new_resource_config") or {} if body["modify_resources"] else {},
+        resources=changes.get("new_resource_config") or {},
+        roles=[RoleChange(**each) for each in changes.get("new_tasks") or ()],
         forwarded=forwarded_tokens(),
     )
     recorder = ReplyRecorder(_created)

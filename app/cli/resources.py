@@ -1,6 +1,7 @@
 """The option --resource KEY=VALUE of `retry`."""
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -17,8 +18,22 @@ def _parsed(_context: click.Context, _parameter: click.Parameter, values: tuple[
         name, separator, value = text.partition("=")
         if not separator or not name:
             raise click.BadParameter(f"{text!r} is not a resource; write KEY=VALUE, as in gpu_count=2")
-        found[name] = _value(name, value)
+        found[name] = _value(name.rpartition(".")[2], value)
     return found
+
+
+def by_role(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """(fields of the job's resource_config, changes of its roles): ``trainer.gpu_count`` is a field of a role."""
+    of_job: dict[str, Any] = {}
+    roles: dict[str, dict[str, Any]] = {}
+    for key, value in values.items():
+        role, _, name = key.rpartition(".")
+        if not role:
+            of_job[name] = value
+            continue
+        change = roles.setdefault(role, {"role": role})
+        (change if name == "count" else change.setdefault("resource_config", {}))[name] = value
+    return of_job, [*roles.values()]
 
 
 def _value(name: str, text: str) -> str | float | list[str]:
@@ -36,5 +51,6 @@ resource_option = click.option(
     multiple=True,
     callback=_parsed,
     metavar="KEY=VALUE",
-    help="Override a field of resource_config, as in gpu_count=2; repeatable.",
+    help="Override a field of resource_config, as in gpu_count=2, or of a role, as in trainer.gpu_count=2 or "
+    "trainer.count=2; repeatable.",
 )

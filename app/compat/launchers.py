@@ -44,11 +44,11 @@ def parse_launcher(command: Sequence[str], field: str) -> Launch:
         return _torchrun(command[1:], python=["python"])
     if program in _PYTHONS and len(command) > 2 and command[1] == "-m" and command[2] in _MODULES:
         return _torchrun(command[3:], python=[command[0]])
-    if mpirun.is_mpirun(command[0]):
-        return _launch(*mpirun.of_words(command, field))
+    if (found := mpirun.of_words(command, field)) is not None:
+        return _launch(*found)
     if program in _SHELLS and len(command) > 2 and _COMMAND_OF_SHELL.fullmatch(command[1]):
         return _of_shell(command, field)
-    return Launch(list(command))
+    return Launch(list(command), is_longer=mpirun.is_part_of(command))
 
 
 def _of_shell(command: Sequence[str], field: str) -> Launch:
@@ -88,8 +88,8 @@ def check_machines(launch: Launch, nodes: int, field: str, *, asks_for_mpi: bool
     if launch.is_longer and (nodes > 1 or asks_for_mpi):
         where = "on several nodes" if nodes > 1 else "where the platform starts the ranks by MPI"
         raise BadSpec(
-            f"{LONGER}; {where} let mpirun be the only command: what comes after it goes into a script that mpirun "
-            "starts",
+            f"{LONGER}; {where} let mpirun be the only command, with no more than cd, variables, exec or env before "
+            "it: what comes after it goes into a script that mpirun starts",
             field=field,
         )
     if nodes > 1 and launch.hosts:

@@ -15,8 +15,18 @@ from app.domain.spec.model import JobDocument
 from app.domain.spec.rules.training import is_reserved
 
 PROGRAMS = ("mpirun", "mpiexec")
+_ENV = "env"
+_PARAMETER = "OMPI_MCA_"  # begins the variables by which parameters are set
 # A word of a shell's command line; operators, redirections and substitutions are none.
 _WORD = re.compile(r"""(?:[^\s'"\\;&|<>()`]|\\.|'[^']*'|"(?:[^"\\]|\\.)*")+""", re.DOTALL)
+_ASSIGNED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
+# Where ranks start; `cd -` needs a directory that they have not been in.
+_CD = re.compile(rf"\s*cd[ \t]+(?!-)(?:{_WORD.pattern})[ \t]*(?:&&|;|\n)\s*", re.DOTALL)
+_QUOTED = re.compile(r"""\\.|'[^']*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
+_AS_COMMAND = re.compile(
+    r"(?:^|[;&|(\n]|\{\s|\b(?:then|do|else|exec|env|nohup|time|command)\s)[ \t]*"
+    r"(?:[A-Za-z_]\w*=[^\s;&|()]*[ \t]+)*(?:[^\s;&|()]*/)?(?:mpirun|mpiexec)(?=[\s;&|)]|$)"
+)
 _BLANKS = re.compile(r"(?:[ \t]|\\\n)*")
 _CONTINUED = re.compile(r"('[^']*')|\\\n|(\\.)", re.DOTALL)  # a line that continues, outside of single quotes
 _PER_NODE = re.compile(r"ppr:([0-9]+):node(?::.*)?", re.IGNORECASE)
@@ -83,25 +93,72 @@ def is_mpirun(word: str) -> bool:
     return word.rpartition("/")[2] in PROGRAMS
 
 
-def of_words(words: Sequence[str], field: str) -> tuple[list[str], Options]:
-    """The command of a rank, and the options before it. Raises BadSpec."""
-    options, rest = _parsed([_Word(word, word) for word in words[1:]], field)
+def of_words(words: Sequence[str], field: str) -> tuple[list[str], Options] | None:
+    """The command of a rank, and the options before it; None where another program starts. Raises BadSpec.
+
+    What `env NAME=VALUE` sets before mpirun is set for the ranks.
+    """
+    found = [_Word(word, word) for word in words]
+    variables, at = _of_env(found, 0)
+    if at == len(found) or not is_mpirun(found[at].value):
+        return None
+    options, rest = _parsed(found[at + 1 :], field, variables)
     command = [word.value for word in rest]
     return (["env", *options.variables, *command] if options.variables else command), options
 
 
+def is_part_of(words: Sequence[str]) -> bool:
+    """Whether env starts mpirun with options of its own, which can't be carried over."""
+    found = [_Word(word, word) for word in words]
+    _, at = _of_env(found, 0)
+    return 0 < at < len(words) and words[at].startswith("-") and any(map(is_mpirun, words[at:]))
+
+
 def of_text(text: str, field: str) -> OfText | None:
-    """What a shell's text starts; None where it does not start mpirun. Raises BadSpec."""
+    """What a shell's text starts; None where it does not start mpirun. Raises BadSpec.
+
+    Before mpirun there may be `cd DIRECTORY &&`, variables, `exec` and `env`: they hold for each rank.
+    """
     text = text.lstrip()
-    words, is_whole = _words_of(text)
-    if not words or not is_mpirun(words[0].value):
-        return None
-    if not is_whole:
-        return OfText(None, Options(None, "", "", [], []))
-    options, rest = _parsed(words[1:], field)
+    start = _after_cd(text)
+    words, is_whole = _words_of(text, start)
+    at = next((number for number, word in enumerate(words) if not _ASSIGNED.match(word.raw)), len(words))
+    assigned, at = words[:at], at + (at < len(words) and words[at].value == "exec")
+    variables, at = _of_env(words, at)
+    if at == len(words) or not is_mpirun(words[at].value) or not is_whole:
+        is_part = _AS_COMMAND.search(_QUOTED.sub("''", text))
+        return OfText(None, Options(None, "", "", [], [])) if is_part else None
+    options, rest = _parsed(words[at + 1 :], field, variables)
     own = text[rest[0].start : rest[-1].start + len(rest[-1].raw)] if rest else ""
     set_before = ["env", *options.variables] if own and options.variables else []
-    return OfText(" ".join([*set_before, own]), options)
+    kept = [word.raw for word in assigned if _why_not(word) is None]
+    options.ignored.extend(why for word in assigned if (why := _why_not(word)) is not None)
+    return OfText(text[:start] + " ".join([*kept, *set_before, own]) if own else "", options)
+
+
+def _after_cd(text: str) -> int:
+    at = 0
+    while match := _CD.match(text, at):
+        at = match.end()
+    return at
+
+
+def _of_env(words: Sequence[_Word], at: int) -> tuple[list[_Word], int]:
+    """The variables that env sets, if it starts there, and where its program does."""
+    if at == len(words) or words[at].value.rpartition("/")[2] != _ENV:
+        return [], at
+    end = next((number for number in range(at + 1, len(words)) if not _ASSIGNED.match(words[number].value)), len(words))
+    return list(words[at + 1 : end]), end
+
+
+def _why_not(word: _Word) -> str | None:
+    """Why a variable that is set before mpirun is not set for the ranks."""
+    name = word.value.partition("=")[0]
+    if is_reserved(name):
+        return f"{name[:64]}: the platform sets this variable"
+    if name.startswith(_PARAMETER) and _OF_THE_PLATFORM.fullmatch(name.removeprefix(_PARAMETER)):
+        return f"{name[:64]}: the platform sets how mpirun starts and connects ranks"
+    return None
 
 
 def mpirun_of(document: JobDocument) -> list[str]:
@@ -114,9 +171,9 @@ def mpirun_of(document: JobDocument) -> list[str]:
     return ["mpirun", "-np", str(int(each) * document.resource_config.node_count)]
 
 
-def _words_of(text: str) -> tuple[list[_Word], bool]:
-    """The words of the first command, and whether there is nothing else in the text."""
-    found, at, end = list[_Word](), 0, len(text.rstrip())
+def _words_of(text: str, start: int) -> tuple[list[_Word], bool]:
+    """The words of the first command from there on, and whether there is nothing else in the text."""
+    found, at, end = list[_Word](), start, len(text.rstrip())
     while True:
         at = _BLANKS.match(text, at).end()  # type: ignore[union-attr]
         if at >= end:
@@ -128,9 +185,11 @@ def _words_of(text: str) -> tuple[list[_Word], bool]:
         at = word.end()
 
 
-def _parsed(words: Sequence[_Word], field: str) -> tuple[Options, list[_Word]]:
-    """Raises BadSpec."""
+def _parsed(words: Sequence[_Word], field: str, before: Sequence[_Word]) -> tuple[Options, list[_Word]]:
+    """``before``: variables that are set for mpirun. Raises BadSpec."""
     found = _Found(field)
+    for word in before:
+        found.assigned(word)
     rest = list(words)
     while rest and rest[0].value.startswith("-"):
         name, equals, value = rest.pop(0).value.lstrip("-").partition("=")
@@ -185,7 +244,13 @@ class _Found:
         if _OF_THE_PLATFORM.fullmatch(name.value):
             self.ignored.append(f"-mca {name.value[:64]}: the platform sets how mpirun starts and connects ranks")
         else:
-            self.variables.append(f"OMPI_MCA_{name.raw}={value.raw}")
+            self.variables.append(f"{_PARAMETER}{name.raw}={value.raw}")
+
+    def assigned(self, word: _Word) -> None:
+        if (why := _why_not(word)) is not None:
+            self.ignored.append(why)
+        else:
+            self.variables.append(word.raw)
 
     def _processes(self, name: str, word: _Word) -> None:
         self.processes = None if _ALL_SLOTS.fullmatch(word.value) else self._number(name, word.value)

@@ -54,12 +54,14 @@ def user_namespace(uid: int) -> int:
         return os.open(f"/proc/{holder.pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
 
 
-def tree(path: Path, namespace: int | None = None) -> int:
+def tree(path: Path | int, namespace: int | None = None) -> int:
     """A descriptor of a mount of this file or directory, with all mounts below it, that is attached nowhere yet.
 
-    ``namespace``: of ``user_namespace``. Raises OSError: many file systems of networks can't be mapped.
+    ``path`` may be a descriptor. ``namespace``: of ``user_namespace``. Raises OSError: many file systems of networks
+    can't be mapped.
     """
-    found = _call(_OPEN_TREE, _HERE, os.fsencode(path), _CLONE | _CLOEXEC | _RECURSIVE)
+    at = (path, b"", _EMPTY_PATH) if isinstance(path, int) else (_HERE, os.fsencode(path), 0)
+    found = _call(_OPEN_TREE, at[0], at[1], at[2] | _CLONE | _CLOEXEC | _RECURSIVE)
     if namespace is None:
         return found
     asked = _Attributes(_IDMAP, 0, 0, namespace)

@@ -7,14 +7,15 @@ import stat
 import subprocess
 import tempfile
 import threading
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from app.host import idmapped_mounts
 from app.host.bubblewrap import LEAST
+from app.host.gpu_devices import closed_gpu_files
 from app.host.idmapped_mounts import PLACE
 from app.host.overlays import MERGED, UPPER, WORK, lack_of_overlays
 from app.host.processes import place
@@ -40,6 +41,7 @@ class Source:
     """A file or directory that a host user is to have."""
 
     path: Path
+    opened: Callable[[], AbstractContextManager[int]] | None = None  # where others might exchange what lies at the path
     is_mapped: bool = True  # what the worker's user owns belongs to that user there
     is_needed: bool = True  # so; else it comes as it is from a file system that can't be mapped
 
@@ -47,17 +49,17 @@ class Source:
 def stage(namespace: int, sources: Sequence[Source], overlay: tuple[Path, Path] | None = None) -> int:
     """A namespace of mounts with each source at ``staged`` of its number, mapped by that user namespace.
 
-    ``overlay``: (image, directory of what is written), which come together at MERGED. Raises OSError.
+    ``overlay``: (image, directory of what is written), which come together at MERGED. Raises OSError, and what opening
+    a source raises.
     """
-    kinds = [source.path.is_dir() for source in sources]
     layers = [Source(path) for path in overlay or ()]
 
     def fill() -> None:
         with ExitStack() as stack:
             trees = [_tree(stack, source, namespace) for source in (*sources, *layers)]
             idmapped_mounts.mount("tmpfs", PLACE, "mode=755")
-            for number, is_directory in enumerate(kinds):
-                _attach(trees[number], staged(number), is_directory=is_directory)
+            for number, found in enumerate(trees[: len(sources)]):
+                _attach(found, staged(number))
             if layers:
                 _attach_overlay(*trees[-2:])
 
@@ -75,18 +77,19 @@ def as_user(uid: int, namespace: int) -> list[str]:
 
 
 def _tree(stack: ExitStack, source: Source, namespace: int) -> int:
+    path = source.path if source.opened is None else stack.enter_context(source.opened())
     try:
-        found = idmapped_mounts.tree(source.path, namespace if source.is_mapped else None)
+        found = idmapped_mounts.tree(path, namespace if source.is_mapped else None)
     except OSError:
         if source.is_needed or not source.is_mapped:
             raise
-        found = idmapped_mounts.tree(source.path)
+        found = idmapped_mounts.tree(path)
     stack.callback(os.close, found)
     return found
 
 
-def _attach(tree: int, target: Path, *, is_directory: bool) -> None:
-    if is_directory:
+def _attach(tree: int, target: Path) -> None:
+    if stat.S_ISDIR(os.fstat(tree).st_mode):
         target.mkdir()
     else:
         target.touch()
@@ -96,8 +99,8 @@ def _attach(tree: int, target: Path, *, is_directory: bool) -> None:
 def _attach_overlay(lower_tree: int, changes_tree: int) -> None:
     lower, changes, merged = (PLACE / name for name in ("lower", "changes", MERGED))
     merged.mkdir()
-    _attach(lower_tree, lower, is_directory=True)
-    _attach(changes_tree, changes, is_directory=True)
+    _attach(lower_tree, lower)
+    _attach(changes_tree, changes)
     options = f"lowerdir={lower},upperdir={changes / UPPER},workdir={changes / WORK}"
     idmapped_mounts.mount("overlay", merged, options)
 
@@ -119,6 +122,16 @@ def lack_of_own_users(uids: str, data_dir: Path) -> str:
         return _tried(uid_range(uids)[-1], data_dir.resolve())
     except OSError as error:
         return str(error)
+
+
+def lack_of_users(uids: str, data_dir: Path) -> str:
+    """As ``lack_of_own_users``, also for what its devices are."""
+    return lack_of_own_users(uids, data_dir) or lack_by(closed_gpu_files())
+
+
+def lack_by(closed: Sequence[Path]) -> str:
+    """Why no attempt that needs these device files has a user of its own; empty without any."""
+    return f"not all users may use {', '.join(map(str, closed))}" if closed else ""
 
 
 def private_directory(path: Path) -> None:

@@ -11,6 +11,7 @@ import json
 import os
 import platform
 import socket
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -36,6 +37,12 @@ UNKNOWN = frozenset({"clone3", "io_uring_setup", "io_uring_enter", "io_uring_reg
 _NEW_NAMESPACES = 0x7E020000
 _FAMILIES = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6)
 _NETLINK_PROTOCOLS = (0, 20)  # of linux/netlink.h: routes, and InfiniBand
+# Calls that set the mode of a file, and which of their arguments it is.
+_MODES = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2, "creat": 1, "mknod": 1, "mknodat": 2}
+# Those that do so if they make one: the argument with flags, too. The mode of openat2 is in memory, out of reach.
+_OPENS, _OPENS_BY_MEMORY = {"open": (1, 2), "openat": (2, 3)}, "openat2"
+_MAKES = os.O_CREAT | (os.O_TMPFILE & ~os.O_DIRECTORY)
+_SET_IDS = stat.S_ISUID | stat.S_ISGID
 _DECIDED_HERE = DENIED | UNKNOWN | {"clone", "socket"}
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
@@ -47,13 +54,19 @@ class _Rule(TypedDict):
     args: list[dict[str, Any]]
 
 
-def compiled() -> bytes:
-    """The filter for this machine, as ``exported``."""
+def compiled(*, plain_modes: bool = False) -> bytes:
+    """The filter for this machine, as ``exported``.
+
+    ``plain_modes``: calls that would make a file set-user-ID or set-group-ID fail.
+    """
     built = pyseccomp.SyscallFilter(ERRNO(errno.ENOSYS))
+    decided = _DECIDED_HERE | ({*_MODES, *_OPENS, _OPENS_BY_MEMORY} if plain_modes else set())
     for rule in _rules():
         action = ALLOW if rule["action"] == "SCMP_ACT_ALLOW" else ERRNO(rule["errnoRet"])
-        for number in numbers(set(rule["names"]) - _DECIDED_HERE):
+        for number in numbers(set(rule["names"]) - decided):
             built.add_rule(action, number, *_conditions(rule))
+    if plain_modes:
+        _allow_plain_modes(built)
     for number in numbers(DENIED):
         built.add_rule(ERRNO(errno.EPERM), number)
     built.add_rule(ALLOW, "clone", Arg(0, MASKED_EQ, _NEW_NAMESPACES, 0))
@@ -62,6 +75,18 @@ def compiled() -> bytes:
     for protocol in _NETLINK_PROTOCOLS:
         built.add_rule(ALLOW, "socket", Arg(0, EQ, socket.AF_NETLINK), Arg(2, EQ, protocol))
     return exported(built)
+
+
+def _allow_plain_modes(built: pyseccomp.SyscallFilter) -> None:
+    for name, mode in _MODES.items():
+        for number in numbers([name]):
+            built.add_rule(ALLOW, number, Arg(mode, MASKED_EQ, _SET_IDS, 0))
+            for bit in (stat.S_ISUID, stat.S_ISGID):
+                built.add_rule(ERRNO(errno.EPERM), number, Arg(mode, MASKED_EQ, bit, bit))
+    for name, (flags, mode) in _OPENS.items():
+        for number in numbers([name]):
+            built.add_rule(ALLOW, number, Arg(flags, MASKED_EQ, _MAKES, 0))
+            built.add_rule(ALLOW, number, Arg(mode, MASKED_EQ, _SET_IDS, 0))
 
 
 def exported(built: pyseccomp.SyscallFilter) -> bytes:

@@ -23,19 +23,22 @@ class _Program(ctypes.Structure):
 
 
 @functools.cache
-def filter_program() -> bytes:
-    """The filter for this machine: a sequence of struct sock_filter. Raises NoFilter."""
+def filter_program(*, plain_modes: bool = False) -> bytes:
+    """The filter for this machine: a sequence of struct sock_filter. Raises NoFilter.
+
+    ``plain_modes``: no file can be made set-user-ID or set-group-ID.
+    """
     try:
         from app.host import system_call_filter  # noqa: PLC0415  it loads libseccomp
     except (ImportError, RuntimeError, OSError) as error:
         raise NoFilter(f"libseccomp can't be used: {error}") from error
-    return system_call_filter.compiled()
+    return system_call_filter.compiled(plain_modes=plain_modes)
 
 
 @contextmanager
-def filter_file() -> Iterator[int]:
+def filter_file(*, plain_modes: bool = False) -> Iterator[int]:
     """A file to inherit from which bubblewrap reads the filter, once. Raises NoFilter."""
-    program = filter_program()
+    program = filter_program(plain_modes=True) if plain_modes else filter_program()  # which may be known
     reader, writer = os.pipe()
     try:
         os.write(writer, program)  # a pipe holds more

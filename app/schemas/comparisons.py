@@ -13,7 +13,7 @@ from app.schemas.strict_fields import AsStored, Choice, Moment, Text, Whole, say
 from app.services.jobs.comparison import MOST_METRICS, CurvePoint
 
 FEWEST_JOBS, MOST_JOBS = 2, 20
-AXES = ("step", "seconds")
+AXES = ("step", "seconds", "tokens")
 _NUMBER = {"type": ["number", "string"]}
 _VALUES = {"type": "array", "items": {"type": ["number", "string", "null"]}}
 _POINT = {"type": "object", "required": ["x", "value"], "properties": {"x": {"type": "number"}, "value": _NUMBER}}
@@ -45,7 +45,9 @@ class CompareJobsSchema(DocumentSchema):
         f"Names of metrics; default the {MOST_METRICS} that most of the jobs have",
         load_default=list,
     )
-    by = Choice(AXES, load_default="step", **says("The axis of curves: the step, or seconds since the job's start"))
+    by = Choice(
+        AXES, load_default="step", **says("The axis of curves: the step, seconds since the job's start, or tokens")
+    )
     max_points = Whole(FEWEST, 1000, load_default=200, **says("Points of each curve at most"))
 
 

@@ -18,7 +18,7 @@ from app.schemas.spec.interactive_config import InteractiveConfigSchema
 from app.schemas.spec.output_config import OutputConfigSchema
 from app.schemas.spec.resource_config import NewResourceConfigSchema, ResourceConfigSchema
 from app.schemas.spec.scheduling_config import SchedulingConfigSchema
-from app.schemas.spec.tasks import role_list
+from app.schemas.spec.tasks import new_role_list, role_list
 from app.schemas.spec.tracking import tracker_list
 from app.schemas.spec.training_config import (
     FRAMEWORKS,
@@ -220,8 +220,11 @@ class RetrySchema(DocumentSchema):
         ),
     )
     from_start = Flag(load_default=False, **says("Start without any checkpoint"))
-    modify_resources = Flag(load_default=False, **says("Whether to apply new_resource_config; ignored otherwise"))
+    modify_resources = Flag(
+        load_default=False, **says("Whether to apply new_resource_config and new_tasks; they are ignored otherwise")
+    )
     new_resource_config = Section(NewResourceConfigSchema, **says("Fields to override"))
+    new_tasks = new_role_list()
 
 
 class JobQuerySchema(ListQuerySchema):

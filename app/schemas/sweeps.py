@@ -154,7 +154,7 @@ class ForkMethodSchema(MethodSchema):
 
 class EarlyStoppingSchema(DocumentSchema):
     name = Choice(EARLY_STOPPING, load_default="none", **says("Which trials are stopped at rungs"))
-    unit = Choice(UNITS, load_default="steps", **says("Of min and max; tokens is refused so far"))
+    unit = Choice(UNITS, load_default="steps", **says("Of min and max; tokens: those of all ranks, without padding"))
     min = Whole(1, LARGEST_INT, **says("The first rung; required but for none"))
     max = Whole(1, LARGEST_INT, **says("The last rung; required but for none"))
     reduction = Whole(2, 100, load_default=3, **says("Rungs are min × reductionᵏ; asha keeps one of so many trials"))

@@ -7,6 +7,7 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -68,6 +69,34 @@ def file_opened(root: int, path: str) -> Iterator[BinaryIO]:
         yield cast("BinaryIO", file)
 
 
+@contextmanager
+def located(path: Path, directory: Path) -> Iterator[int]:
+    """A descriptor (O_PATH) of what lies at a path, behind links perhaps, if that is in the directory or the directory
+    itself, even if links are exchanged meanwhile. Raises RefusedFile where it is not, and OSError.
+
+    ``directory`` has no links in its path.
+    """
+    descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        real = _by_descriptor(descriptor).readlink()  # where the kernel knows it to be
+        if not real.is_relative_to(directory):
+            raise RefusedFile(f"{path.name} is a link that leads out of {directory.name}; put the file itself there")
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def file_located(path: Path, directory: Path) -> Iterator[BufferedReader]:
+    """As ``located``, a regular file, open for reading."""
+    with located(path, directory) as descriptor:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise _not_regular(path.name)
+        # Through the descriptor, so that it is the file that was looked at.
+        with _by_descriptor(descriptor).open("rb") as file:
+            yield file
+
+
 def copied(file: BinaryIO, path: str, write: Callable[[bytes], object] = len) -> Content:
     """Size and digest of an open file, passing each block to ``write``. Raises RefusedFile if its size changes.
 
@@ -86,6 +115,10 @@ def copied(file: BinaryIO, path: str, write: Callable[[bytes], object] = len) ->
 
 def changed(path: str) -> RefusedFile:
     return RefusedFile(f"{path} was changed while it was being stored; write nothing to a file after offering it")
+
+
+def _by_descriptor(descriptor: int) -> Path:
+    return Path(f"/proc/self/fd/{descriptor}")
 
 
 def _opened(name: str, flags: int, directory: int, path: str) -> int:

@@ -35,7 +35,7 @@ def main() -> None:
         loss = train_step(weights, alphabet, chance.sample(lines, LINES_PER_STEP), learning_rate)
         run.log_metrics({"loss": loss}, step=step)
         run.progress(step, steps)
-        stop = run.should_stop()
+        stop = run.should_stop(step=step)
         if stop or step % save_steps == 0 or run.should_checkpoint():
             with run.checkpoint(step=step, metrics={"loss": loss}) as path:
                 save(Path(path), step, weights, chance)

@@ -8,7 +8,7 @@ from app.domain.spec.job_spec import JobSpec, from_document
 from app.domain.spec.locations.paths import ReadingRules
 from app.domain.spec.model import JobDocument
 
-RULES = ReadingRules(roots=("/ty/files", "/srv"), data_dir="/ty")
+RULES = ReadingRules(roots=("/ty/files", "/srv"), data_dir="/ty", shared_claims=("all",))
 GOOD: dict[str, Any] = {
     "name": "a",
     "labels": {"team": "x"},

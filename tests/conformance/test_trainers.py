@@ -44,7 +44,7 @@ EVALUATED = list(range(EVERY, STEPS + 1, EVERY))
 # Of how it runs, which no other run repeats, and of the step itself.
 TIMED = ("step_seconds", "samples_per_second", "tokens_per_second", "rank_memory_mb_max")
 OF_RANKS = ("slowest_rank", "slowest_rank_seconds", "fastest_rank_seconds")
-ALWAYS = ("learning_rate", "grad_norm", "epoch", *TIMED)
+ALWAYS = ("learning_rate", "grad_norm", "epoch", "tokens", *TIMED)
 RULES = ReadingRules(roots=("/srv",))
 # peft asks for what transformers calls by a new name.
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")

@@ -106,6 +106,7 @@ def content(path: Path) -> bytes:
     return b""
 
 
+@pytest.mark.long
 def test_files_of_a_document_are_for_the_job_alone(shared_system: System) -> None:
     system = shared_system
     (system.inputs / "reads.py").write_text(
@@ -194,6 +195,7 @@ def test_two_halves_of_a_device_run_at_the_same_time(make_system: Callable[..., 
     wait_for(lambda: "share 0.5" in system.log_lines(third), seconds=20, what="the third on the device")
 
 
+@pytest.mark.long
 def test_states_are_mirrored_for_celery_clients(shared_system: System) -> None:
     system = shared_system
     app = Celery(broker=system.redis.url, backend=system.redis.url)

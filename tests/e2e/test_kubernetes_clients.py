@@ -5,17 +5,21 @@ import os
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
-from kubernetes import client, watch
-from kubernetes.client.exceptions import ApiException
 
 from tests.doubles.tls import tls_before
+from tests.lazy_imports import lazily_imported
 from tests.systems.clients import CLIENTS, python_with
 from tests.systems.forked_agents import ForkedAgents
 from tests.systems.system import System, wait_for
+
+if TYPE_CHECKING:
+    import kubernetes
+else:
+    kubernetes = lazily_imported("kubernetes")
 
 NAMESPACE = "kubernetes"
 GROUP = {"group": "ome.io", "version": "v1beta1", "namespace": NAMESPACE, "plural": "trainingjobs"}
@@ -196,15 +200,15 @@ def test_pythons_client_watches_a_training_job_to_its_end(secured: tuple[System,
         "import os, words\nprint(words.WORD)\nopen(os.environ['OUTPUT_PATH'] + '/w.bin', 'w').write('w')\n"
     )
     body = manifest("short", f"python {script}; sleep 1")
-    configuration = client.Configuration(host=server)
+    configuration = kubernetes.client.Configuration(host=server)
     configuration.ssl_ca_cert = str(certificate)
     configuration.api_key = {"authorization": f"Bearer {system.key}"}
-    with client.ApiClient(configuration) as connection:
-        jobs, core = client.CustomObjectsApi(connection), client.CoreV1Api(connection)
+    with kubernetes.client.ApiClient(configuration) as connection:
+        jobs, core = kubernetes.client.CustomObjectsApi(connection), kubernetes.client.CoreV1Api(connection)
 
         made = jobs.create_namespaced_custom_object(**GROUP, body=body)
         conditions = []
-        for event in watch.Watch().stream(jobs.list_namespaced_custom_object, **GROUP, timeout_seconds=90):
+        for event in kubernetes.watch.Watch().stream(jobs.list_namespaced_custom_object, **GROUP, timeout_seconds=90):
             holding = [each["type"] for each in event["object"]["status"]["conditions"] if each["status"] == "True"]
             conditions.append((event["type"], holding[-1] if holding else ""))
             if "Succeeded" in holding:
@@ -215,9 +219,9 @@ def test_pythons_client_watches_a_training_job_to_its_end(secured: tuple[System,
         jobs.patch_namespaced_custom_object(**GROUP, name="short", body={"metadata": {"labels": {"stage": "done"}}})
         labelled = jobs.list_namespaced_custom_object(**GROUP, label_selector="stage=done")["items"]
         made["metadata"]["annotations"] = {"late": "yes"}
-        with pytest.raises(ApiException) as stale:
+        with pytest.raises(kubernetes.client.ApiException) as stale:
             jobs.replace_namespaced_custom_object(**GROUP, name="short", body=made)
-        with pytest.raises(ApiException) as twice:
+        with pytest.raises(kubernetes.client.ApiException) as twice:
             jobs.create_namespaced_custom_object(**GROUP, body=manifest("short", "true"))
 
     assert conditions[0][0] == "ADDED"

@@ -202,6 +202,7 @@ def test_sdk_searches_for_hyperparameters(shared_system: System) -> None:
     assert "tpe_search" in templates.yaml_templates[0].algorithm_names
 
 
+@pytest.mark.long
 @pytest.mark.timeout(120)
 def test_command_finds_its_code_by_the_words_of_its_own_machine_and_fails_as_itself(shared_system: System) -> None:
     code = f"file://{shared_system.inputs}"

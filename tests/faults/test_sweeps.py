@@ -1,7 +1,11 @@
-"""A deterministic sweep ends with the same trials, values and results, whatever is killed while it runs."""
+"""A deterministic sweep ends with the same trials, values, results and weights, whatever is killed while it runs."""
 
+import contextlib
+import json
 import os
 import signal
+import subprocess
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,8 +13,12 @@ from typing import Any
 import psutil
 import pytest
 
+from app.cli.local.demo_sweep import document as demo_document
+from app.cli.local.demo_sweep import shortened
+from tests.faults.cluster import SHORT
+from tests.systems.forked_agents import ForkedAgents
 from tests.systems.installations import running_system
-from tests.systems.system import System, wait_for
+from tests.systems.system import TRAINYARD, System, wait_for
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
@@ -97,21 +105,37 @@ def wait_for_end(system: System, sweep_id: str) -> None:
 
 
 def kill_everything(system: System, sweep_id: str) -> None:
-    """The coordinator with its process of the method, the API, the node worker, and a supervisor."""
+    """A rank and a supervisor of what trains, the coordinator with its process of the method, node, API and Redis."""
     running = [
         t["job_id"] for t in trials(system, sweep_id) if t["state"] == "RUNNING" and t["job_status"] == "TRAINING"
     ]
-    for child in psutil.Process(system.pid("coordinator")).children():
-        if "app.search" in child.cmdline():
-            os.kill(child.pid, signal.SIGKILL)
-    for job_id in running[:1]:
-        system.supervisor_of(job_id).kill()
-    for name in ("coordinator", "node-n1", "api"):
+    system.kill("coordinator")
+    supervisors = [system.supervisor_of(job_id) for job_id in running[:1]]
+    ranks = [rank for job_id in running[-1:] for rank in system.ranks_of(job_id)[:1]]
+    for process in (*search_processes(system), *ranks, *supervisors):
+        with contextlib.suppress(psutil.NoSuchProcess):  # a supervisor may have seen the end of its rank already
+            process.kill()
+    for name in ("node-n1", "api"):
         system.kill(name)
+    system.redis.stop(signal.SIGKILL)
+    system.redis.start()
     system.start_api()
     system.start_coordinator()
     system.start_node("n1")
     wait_for(system.is_ready, seconds=60, what="ready")
+
+
+def search_processes(system: System) -> list[psutil.Process]:
+    """Those that answer what values to try, also when their coordinator has ended."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            is_ours = process.environ().get("TRAINYARD_DATA_DIR") == str(system.data_dir)
+            if is_ours and "app.search" in process.cmdline():
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
 
 
 def test_a_sweep_whose_processes_are_all_killed_twice_ends_as_an_undisturbed_one(
@@ -134,3 +158,72 @@ def test_a_sweep_whose_processes_are_all_killed_twice_ends_as_an_undisturbed_one
         for sweep_id in (undisturbed, disturbed):
             replayed = system.get(f"/v1/sweeps/{sweep_id}/replay")
             assert (replayed["is_equal"], replayed["suggestions"]) == (True, 8)
+
+
+STEPS, TRIALS = 27, 6
+
+
+def example(assets: Path, name: str) -> dict[str, Any]:
+    """The example of the demo's model with few short trials that save on their way, and end equal in every run."""
+    found = shortened(demo_document(assets, None), STEPS)
+    training, output = found["job"]["training_config"], found["job"]["output_config"]
+    job = {
+        **found["job"],
+        "training_config": {**training, "max_retries": 5},
+        "output_config": {**output, "checkpoint": {"save_steps": 4}},
+    }
+    budget = {"max_trials": TRIALS, "parallel_trials": 2}
+    return {**found, "name": name, "job": job, "budget": budget, "deterministic": True}
+
+
+def submit_and_watch(system: System, sweep: dict[str, Any]) -> "subprocess.Popen[str]":
+    path = system.folder / f"{sweep['name']}.json"
+    path.write_text(json.dumps(sweep))
+    url = f"http://127.0.0.1:{system.port}"
+    return subprocess.Popen(
+        [TRAINYARD, "sweep", "submit", str(path), "--watch"],
+        env={**os.environ, "TRAINYARD_URL": url, "TRAINYARD_API_KEY": system.key},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def ended(watching: "subprocess.Popen[str]") -> str:
+    """What the command has printed; it ends when its sweep has completed."""
+    said, _ = watching.communicate(timeout=300)
+    assert watching.returncode == 0, said
+    return said
+
+
+def trained_weights(system: System, sweep_id: str) -> dict[int, str]:
+    """The hash of the weights of each completed trial."""
+    completed = [t for t in trials(system, sweep_id) if t["state"] == "COMPLETED"]
+    return {t["number"]: system.get(f"/v1/jobs/{t['job_id']}/report")["model_hash"] for t in completed}
+
+
+@pytest.mark.timeout(600)
+def test_the_example_ends_with_the_same_values_and_weights_when_every_process_is_killed_twice(
+    make_system: Callable[..., System], forked_agents: ForkedAgents, demo_assets: Path
+) -> None:
+    system = make_system(TRAINYARD_STORAGE_ROOTS=str(demo_assets), **SHORT).start("n1")
+    forked_agents.serve_system(system)
+    said = ended(submit_and_watch(system, example(demo_assets, "undisturbed")))
+    watching = submit_and_watch(system, example(demo_assets, "disturbed"))
+
+    def sweeps() -> dict[str, str]:
+        return {each["name"]: each["sweep_id"] for each in system.get("/v1/sweeps")["sweeps"]}
+
+    disturbed = wait_for(lambda: sweeps().get("disturbed"), seconds=30, what="the second sweep")
+    for made in (1, 4):
+        wait_for(partial(trains, system, disturbed, made), seconds=120, what=f"trial {made} to train")
+        kill_everything(system, disturbed)
+    said = ended(watching)
+
+    undisturbed = sweeps()["undisturbed"]
+    hashes = trained_weights(system, disturbed)
+    assert outcome(system, disturbed) == outcome(system, undisturbed), said
+    assert (hashes, len(hashes) > 0) == (trained_weights(system, undisturbed), True)
+    assert [t["number"] for t in trials(system, disturbed)] == list(range(TRIALS))
+    assert system.get(f"/v1/sweeps/{disturbed}/replay")["is_equal"] is True
+    assert any(system.job(t["job_id"])["attempt"] > 1 for t in trials(system, disturbed)), "something was killed"

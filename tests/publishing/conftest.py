@@ -1,7 +1,9 @@
 """A finished model, and the places that a job may have it published to."""
 
 import hashlib
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,14 @@ from moto.server import ThreadedMotoServer
 
 from config.settings import load_settings
 from tests.doubles.hub import Hub, running_hub
-from tests.doubles.shares import Share, running_share
+from tests.doubles.shares import TOKEN, Share, running_share
 from tests.systems.places import BUCKET, KEY, S3, SECRET
 from workers.fetching.filesystems import filesystem, service
+from workers.publishing.copying import MARKER, PublishTarget
+from workers.publishing.local import LocalTarget
+from workers.publishing.objects import ObjectTarget
 from workers.publishing.orders import File, PublishOrder
+from workers.publishing.web import WebTarget
 
 JOB = "job-01980000-0000-7000-8000-000000000001"
 FILES = {
@@ -103,3 +109,64 @@ def s3(s3_server: S3) -> S3:
     for key in s3_server.files(""):
         s3_server.client.delete_object(Bucket=BUCKET, Key=key)
     return s3_server
+
+
+@dataclass(frozen=True)
+class Spot:
+    """One kind of place, with a way to read it and to put something there unnoticed."""
+
+    make: Callable[[str], PublishTarget]  # by the job's id
+    files: Callable[[], Mapping[str, bytes]]
+    put: Callable[[str, bytes], object]
+
+    @property
+    def place(self) -> PublishTarget:
+        return self.make(JOB)
+
+    def model(self, folder: str = "") -> dict[str, bytes]:
+        """Everything but the marker."""
+        prefix = f"{folder}/" if folder else ""
+        found = {path.removeprefix(prefix): data for path, data in self.files().items() if path.startswith(prefix)}
+        return {path: data for path, data in found.items() if MARKER not in path}
+
+    def marker(self, folder: str = "") -> Any:
+        return json.loads(self.files()[f"{folder}/{MARKER}" if folder else MARKER])
+
+
+def tree(directory: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(directory)): p.read_bytes() for p in directory.rglob("*") if p.is_file()}
+
+
+def put_file(directory: Path, path: str, data: bytes) -> None:
+    directory.joinpath(path).parent.mkdir(parents=True, exist_ok=True)
+    directory.joinpath(path).write_bytes(data)
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Spot:
+    target = tmp_path / "a" / "b" / "out"
+    return Spot(lambda job: LocalTarget(str(target), job), lambda: tree(target), lambda p, d: put_file(target, p, d))
+
+
+@pytest.fixture
+def bucket(s3: S3, bucket_files: Any) -> Spot:
+    return Spot(
+        lambda job: ObjectTarget(bucket_files, f"{BUCKET}/models/out", job),
+        lambda: s3.files("models/out/"),
+        lambda path, data: s3.client.put_object(Bucket=BUCKET, Key=f"models/out/{path}", Body=data),
+    )
+
+
+@pytest.fixture
+def drive(share: Share) -> Spot:
+    return Spot(
+        lambda job: WebTarget(f"{share.url}/mine/out", {"Authorization": f"Bearer {TOKEN}"}),
+        lambda: share.below("mine/out"),
+        lambda path, data: share.files.update({f"/shares/mine/out/{path}": data}),
+    )
+
+
+@pytest.fixture(params=["local", "bucket", "drive"])
+def spot(request: pytest.FixtureRequest) -> Spot:
+    found: Spot = request.getfixturevalue(request.param)
+    return found

@@ -5,18 +5,12 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from app.storage.keys import TEMPORARY
-from tests.doubles.shares import TOKEN, Share
-from tests.publishing.conftest import FILES, JOB, make_order
-from tests.systems.places import BUCKET, S3
-from workers.publishing.copying import MARKER, PublishTarget, copy
+from tests.publishing.conftest import FILES, JOB, make_order, put_file, tree
+from workers.publishing.copying import MARKER, copy
 from workers.publishing.failures import NotPublished
 from workers.publishing.local import LocalTarget
 from workers.publishing.objects import ObjectTarget
@@ -24,67 +18,6 @@ from workers.publishing.orders import order_of
 from workers.publishing.web import WebTarget
 
 OTHER = "job-01980000-0000-7000-8000-000000000002"
-
-
-@dataclass(frozen=True)
-class Spot:
-    """One kind of place, with a way to read it and to put something there unnoticed."""
-
-    make: Callable[[str], PublishTarget]  # by the job's id
-    files: Callable[[], Mapping[str, bytes]]
-    put: Callable[[str, bytes], object]
-
-    @property
-    def place(self) -> PublishTarget:
-        return self.make(JOB)
-
-    def model(self, folder: str = "") -> dict[str, bytes]:
-        """Everything but the marker."""
-        prefix = f"{folder}/" if folder else ""
-        found = {path.removeprefix(prefix): data for path, data in self.files().items() if path.startswith(prefix)}
-        return {path: data for path, data in found.items() if MARKER not in path}
-
-    def marker(self, folder: str = "") -> Any:
-        return json.loads(self.files()[f"{folder}/{MARKER}" if folder else MARKER])
-
-
-def tree(directory: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(directory)): p.read_bytes() for p in directory.rglob("*") if p.is_file()}
-
-
-def put_file(directory: Path, path: str, data: bytes) -> None:
-    directory.joinpath(path).parent.mkdir(parents=True, exist_ok=True)
-    directory.joinpath(path).write_bytes(data)
-
-
-@pytest.fixture
-def local(tmp_path: Path) -> Spot:
-    target = tmp_path / "a" / "b" / "out"
-    return Spot(lambda job: LocalTarget(str(target), job), lambda: tree(target), lambda p, d: put_file(target, p, d))
-
-
-@pytest.fixture
-def bucket(s3: S3, bucket_files: Any) -> Spot:
-    return Spot(
-        lambda job: ObjectTarget(bucket_files, f"{BUCKET}/models/out", job),
-        lambda: s3.files("models/out/"),
-        lambda path, data: s3.client.put_object(Bucket=BUCKET, Key=f"models/out/{path}", Body=data),
-    )
-
-
-@pytest.fixture
-def drive(share: Share) -> Spot:
-    return Spot(
-        lambda job: WebTarget(f"{share.url}/mine/out", {"Authorization": f"Bearer {TOKEN}"}),
-        lambda: share.below("mine/out"),
-        lambda path, data: share.files.update({f"/shares/mine/out/{path}": data}),
-    )
-
-
-@pytest.fixture(params=["local", "bucket", "drive"])
-def spot(request: pytest.FixtureRequest) -> Spot:
-    found: Spot = request.getfixturevalue(request.param)
-    return found
 
 
 def nothing(count: int) -> None:

@@ -28,10 +28,11 @@ PATHS, HOSTS = "http://jobs.localhost", "http://*.jobs.localhost"
 
 
 class PortSite(SessionSite):
-    """``mode``: PATHS or HOSTS."""
+    """``mode``: PATHS, on a machine other than the gateway's, or HOSTS, on the same."""
 
     def __init__(self, database: Database, folder: Path, mode: str = PATHS, **settings: str) -> None:
         port = free_port()
+        self.is_nearby = mode == HOSTS
         self.ports_url = f"{mode}:{port}"
         given = {"TRAINYARD_GATEWAY_PORT": str(port), "TRAINYARD_GATEWAY_PORTS_URL": self.ports_url, **settings}
         super().__init__(database, folder, **given)

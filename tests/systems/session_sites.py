@@ -25,6 +25,7 @@ from app.security.permissions import Role
 from app.security.relay_tokens import interactive_token
 from app.security.secrets import SecretBox
 from app.services.access import api_keys
+from app.services.attempts.interactive_endpoints import local_socket
 from app.services.interactive.attending import TICKET_PURPOSE, TICKET_SECONDS
 from app.storage.storage import Storage
 from tests.builders.factories import make_job, make_project
@@ -38,6 +39,8 @@ FENCE = 7
 
 class SessionSite(GatewaySite):
     """The rows of running jobs, their session servers and relays, and a gateway."""
+
+    is_nearby = False  # whether relays listen on a Unix socket, too, as those of the gateway's machine do
 
     def __init__(self, database: Database, folder: Path, **settings: str) -> None:
         super().__init__(database, folder, **settings)
@@ -136,7 +139,10 @@ class ServedSandbox:
         self.pid = self._server.pid
         token = interactive_token(SECRET_KEY, job_id=job_id, attempt=1, fence=FENCE, part=0)
         self._relay = RelayProcess()
-        self._relay.start(RelayPlace(address="127.0.0.1", socket=place, token=token))
+        local = local_socket(site.settings.data.dir, job_id, 1, 0) if site.is_nearby else None
+        if local is not None:
+            local.parent.mkdir(parents=True, mode=0o700)
+        self._relay.start(RelayPlace(address="127.0.0.1", socket=place, token=token, local=local))
         with site.db.write() as session:
             session.add(
                 InteractiveEndpoint(

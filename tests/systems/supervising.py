@@ -110,9 +110,8 @@ class World:
                 },
                 "hyperparameters": {"speed": "fast"},
             },
-            data_config={"sources": [{"path": str(self.directory / "mine/data.jsonl")}]},
             resource_config={"gpu_count": ranks, **(resources or {})},
-            **(document or {}),
+            **{"data_config": {"sources": [{"path": str(self.directory / "mine/data.jsonl")}]}, **(document or {})},
         )
         with self.db.write() as session:
             job = make_job(session, document=asked, **columns)

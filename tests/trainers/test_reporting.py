@@ -60,6 +60,7 @@ def test_a_step_has_all_that_a_person_looks_at():
     assert values["step_seconds"] >= 0.02
     assert values["samples_per_second"] == pytest.approx(16 / values["step_seconds"])
     assert values["tokens_per_second"] == pytest.approx(640 / values["step_seconds"])
+    assert values["tokens"] == 640
 
 
 def test_several_steps_between_two_logs_share_them():

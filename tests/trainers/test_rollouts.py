@@ -144,6 +144,27 @@ def outcomes_of_two_ranks(assets, tmp_path_factory) -> dict[str, Outcome]:
         return runs(directory, plans, world_size=2)
 
 
+@pytest.fixture(scope="module")
+def outcomes_of_a_divided_model(assets, tmp_path_factory) -> dict[str, Outcome]:
+    """Of two ranks: each has a part of the model, or all of it and makes its completions itself."""
+    directory = tmp_path_factory.mktemp("rollouts-of-a-divided-model")
+    # The norm of all gradients is a sum over the parts, in another order.
+    values = merged(ENGINE, {"beta": "0.1", "max_grad_norm": "0"})
+
+    def plan(name: str, framework: str, **more: str) -> dict[str, Any]:
+        return plan_of(directory / name, assets, "RLHF", {**values, **more}, world_size=2, framework=framework)
+
+    plans = {
+        "whole": plan("whole", "HF_TRAINER"),
+        "divided": plan("divided", "FSDP"),
+        "recomputed": plan("recomputed", "FSDP", gradient_checkpointing="true"),
+    }
+    with ExitStack() as stack:
+        for name in ("divided", "recomputed"):
+            stack.enter_context(serving(directory / f"of {name}", plans[name], 2))
+        return runs(directory, plans, world_size=2)
+
+
 def test_every_run_ends_well(outcomes):
     assert {name: outcome.error for name, outcome in outcomes.items()} == dict.fromkeys(outcomes)
 
@@ -182,3 +203,14 @@ def test_what_completions_took_is_measured(outcomes):
 def test_ranks_share_rollouts(outcomes_of_two_ranks):
     """One of them hands over the weights, for both."""
     assert outcomes_of_two_ranks["rollouts"].weights() == outcomes_of_two_ranks["engine"].weights()
+
+
+@pytest.mark.parametrize("name", ["divided", "recomputed"])
+def test_weights_that_ranks_have_in_parts_are_handed_over_whole(outcomes_of_a_divided_model, name):
+    found = outcomes_of_a_divided_model
+
+    assert found[name].error is None
+    assert found[name].series("reward") == found["whole"].series("reward")
+    assert found[name].series("eval_reward") == found["whole"].series("eval_reward")
+    assert found[name].weights() == found["whole"].weights()
+    assert len(set(found[name].series("reward").values())) > 1

@@ -125,7 +125,8 @@ def test_paused_ranks_go_on_bit_by_bit_in_other_processes(tmp_path, assets):
     assert {**paused.series("loss"), **resumed.series("loss")} == whole.series("loss")
     assert {**paused.series("eval_loss"), **resumed.series("eval_loss")} == whole.series("eval_loss")
     assert min(resumed.series("loss")) == stopped_at + 1
-    assert resumed.result["tokens"] == whole.result["tokens"]
+    assert {**paused.series("tokens"), **resumed.series("tokens")} == whole.series("tokens")
+    assert resumed.result["tokens"] == whole.result["tokens"] == whole.series("tokens")[18]
     assert resumed.result["final_metrics"]["train_loss"] == whole.result["final_metrics"]["train_loss"]
     assert weights_hash(tmp_path / "resumed") == weights_hash(tmp_path / "whole")
     assert len(whole.checkpoints) == 2

@@ -164,6 +164,13 @@ class RunSpec:
         return self.instances[0].first_rank if self.instances else self.node_rank * self.local_ranks
 
     @property
+    def leading_rank(self) -> int | None:
+        """The lowest rank here that may save; None: the ranks of a built-in trainer are on other nodes."""
+        if self.framework == "CUSTOM" or not self.instances:
+            return self.first_rank
+        return next((each.first_rank for each in self.instances if each.program == "train"), None)
+
+    @property
     def ranks(self) -> tuple[int, ...]:
         """The ranks on this node, in the order of their logs; those of roles need not follow each other."""
         if self.instances:
@@ -176,9 +183,22 @@ class RunSpec:
         return {rank: each.name for each in self.instances for rank in each.global_ranks}
 
     @property
+    def ranks_of_scripts(self) -> set[int]:
+        """The ranks here of scripts beside a built-in trainer."""
+        custom = self.framework == "CUSTOM"
+        return {
+            rank for each in self.instances if each.program == "script" and not custom for rank in each.global_ranks
+        }
+
+    @property
     def role_names(self) -> set[str]:
         """The roles that have instances on this node."""
         return {each.role for each in self.instances}
+
+    @property
+    def halts(self) -> tuple[int, ...]:
+        """The steps at which a script halts, of the document's ``halt_at``."""
+        return tuple((self.training_config.get("halt_at") or {}).get("at", ()))
 
     @property
     def agree_on_stops(self) -> bool:

@@ -199,11 +199,11 @@ class SupervisedSession:
     def finish(self, result: Result) -> None:
         """Report that this rank is done, and close the channel; rank 0 waits for its checkpoints first.
 
-        Raises CheckpointNotSaved when the run stops for a pause and its checkpoint is lost, unless it must stop.
+        Raises CheckpointNotSaved when the run stops for a pause or halt whose checkpoint is lost, unless it must stop.
         """
         if self._leads:
             stop = self.commands.stop
-            if result.stopped == "pause" and not (stop is not None and stop.force):
+            if result.stopped in ("pause", messages.HALT) and not (stop is not None and stop.force):
                 self.wait_stored()
             self._settle_previous()
             self._channel.release()

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from app.domain.spec.locations.egress import is_listed
+from app.domain.spec.locations.egress import PRIVATE, is_listed
 from app.domain.spec.locations.hosts import address_of, is_allowed, is_public
 from workers.egress.client_hello import MOST_BYTES, NotTls, server_name
 from workers.egress.proxy_request import MOST_HEAD_BYTES, BadRequest, ProxyRequest, parse
@@ -126,7 +126,7 @@ class Gate:
             raise Refused("502 Bad Gateway", f"its name could not be resolved: {error}") from error
         allowed = [address for address in addresses if self._may_connect(request.host, address)]
         if not allowed:
-            raise Refused("403 Forbidden", "it leads to a private address")
+            raise Refused("403 Forbidden", PRIVATE)
         why = ""
         for address in allowed:
             try:

@@ -5,6 +5,9 @@ import hashlib
 import json
 import os
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from io import BufferedReader
 from pathlib import Path
 
 from workers.fetching.cache import write_synced
@@ -14,23 +17,32 @@ from workers.fetching.cache import write_synced
 SETTLED_SECONDS = 2.0
 
 
-class Digests:
-    """Caches digests in a directory; without one they are computed each time."""
+Opened = Callable[[Path], AbstractContextManager[BufferedReader]]
 
-    def __init__(self, directory: Path) -> None:
+
+def opened_plainly(path: Path) -> AbstractContextManager[BufferedReader]:
+    return path.open("rb")
+
+
+class Digests:
+    """Caches digests in a directory; ``opened`` opens a file for reading."""
+
+    def __init__(self, directory: Path, opened: Opened = opened_plainly) -> None:
         self._directory = directory
+        self._opened = opened
 
     def of(self, path: Path) -> str:
-        """Raises OSError."""
-        before = _state(path)
+        """Raises OSError, and what opening the file raises."""
         note = self._directory / hashlib.sha256(os.fsencode(path)).hexdigest()
-        known = _read(note)
-        if known.get("state") == before:
-            return str(known["sha256"])
-        with path.open("rb") as stream:
+        with self._opened(path) as stream:
+            before = _state(stream)
+            known = _read(note)
+            if known.get("state") == before:
+                return str(known["sha256"])
             sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
+            is_unchanged = _state(stream) == before
         newest = max(before[2], before[3]) / 1e9
-        if _state(path) == before and time.time() - newest > SETTLED_SECONDS:
+        if is_unchanged and time.time() - newest > SETTLED_SECONDS:
             with contextlib.suppress(OSError):  # it only costs the next attempt some time
                 self._directory.mkdir(parents=True, exist_ok=True)
                 write_synced(note, json.dumps({"state": before, "sha256": sha256}))
@@ -43,8 +55,8 @@ def joined(digests: list[str]) -> str:
     return hashlib.sha256("\n".join(digests).encode()).hexdigest() if known else ""
 
 
-def _state(path: Path) -> list[int]:
-    status = path.stat()
+def _state(stream: BufferedReader) -> list[int]:
+    status = os.fstat(stream.fileno())
     # Includes the change time: copying with preserved times would leave the others unchanged.
     return [status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_dev]
 

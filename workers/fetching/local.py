@@ -11,6 +11,8 @@ from workers.fetching.failures import NotThere, Refused
 from workers.fetching.listing import Found
 from workers.fetching.uris import VOLUMES, volume
 
+CLAIMS = "pvc"  # the scheme of volume claims
+
 
 class LocalFiles:
     """A lister that follows links only if ``allowed`` accepts the resolved path."""
@@ -29,7 +31,7 @@ class LocalFiles:
 
     def children(self, path: str) -> Iterable[Found]:
         try:
-            entries = sorted(entry.path for entry in os.scandir(path))
+            entries = self._entries(path)
         except NotADirectoryError:
             return
         except OSError as error:
@@ -39,6 +41,17 @@ class LocalFiles:
             if found is not None:  # otherwise a dangling link
                 yield found
 
+    def _entries(self, path: str) -> list[str]:
+        """No paths where a link was put in place of the directory since it was found. Raises OSError."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            opened = Path(f"/proc/self/fd/{descriptor}")
+            if not self._allowed(str(opened.readlink())):
+                return []
+            return sorted(f"{path.rstrip('/')}/{entry.name}" for entry in opened.iterdir())
+        finally:
+            os.close(descriptor)
+
 
 def volumes_of(fetch: FetchSettings, location: str, project: str) -> Path | None:
     """The directory in which the volume of a URI lies; None where this node has none.
@@ -47,7 +60,11 @@ def volumes_of(fetch: FetchSettings, location: str, project: str) -> Path | None
     """
     where = volume(location)
     directory = fetch.directory_of(where.scheme)
-    is_own = where.scheme == "pvc" and where.container not in fetch.pvc_shared
+    is_own = where.scheme == CLAIMS and where.container not in fetch.pvc_shared
+    if is_own and project in fetch.pvc_shared:  # jobs of all projects may put links in place of its claims
+        raise Refused(
+            f"the project {project} has the name of a claim of all projects; have the administrator rename it"
+        )
     return directory / project if directory is not None and is_own else directory
 
 

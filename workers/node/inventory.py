@@ -5,6 +5,7 @@ import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -18,20 +19,22 @@ from app.domain.spec.frameworks.requirements import (
     FULL,
     IMAGES,
     LIMITS,
+    LOCKED,
     MOUNTS,
     NAMESPACES,
     NETWORK,
     OWN_USER,
+    WANDB_CLIENT,
 )
 from app.host.images import lack_of_images
-from app.host.own_users import lack_of_own_users
+from app.host.landlock import lack_of_landlock
+from app.host.own_users import lack_of_users
 from config.value_rules import HOST_NETWORK
 from workers.node.node_config import NodeConfig
 from workers.node.nvlink import grouped, links_of
 from workers.node.nvml import InventoryNvml
 from workers.rank.mpi import MPIRUN
 from workers.sandbox.control_groups import CONTROLLERS, find_hierarchies
-from workers.sandbox.gpu_devices import closed_gpu_file
 
 try:
     import pynvml
@@ -70,19 +73,20 @@ def found_capabilities(sandbox: str, data_dir: Path, *, uids: str = "", network:
     extras = (extra.name for extra in (*EXTRAS.values(), EXPORT, EVALUATE) if _has_module(extra.module))
     limits = (LIMITS,) if set(find_hierarchies().parents) == set(CONTROLLERS) else ()
     shown = () if sandbox in WITHOUT_NAMESPACES else (MOUNTS,)
+    # The client is started in a sandbox alone: it connects by a program of its own.
+    tracking = (WANDB_CLIENT.name,) if shown and _has_module(WANDB_CLIENT.module) else ()
     images = () if sandbox in WITHOUT_NAMESPACES or lack_of_images(data_dir) else (IMAGES,)
     isolation = () if sandbox in WITHOUT_NAMESPACES else (FULL, NAMESPACES) if limits else (NAMESPACES,)
     own_user = () if not isolation or lack_of_users(uids, data_dir) else (OWN_USER,)
+    locked = (LOCKED,) if isolation and _has_landlock() else ()
     own_network = () if sandbox in WITHOUT_NAMESPACES or network == HOST_NETWORK else (NETWORK,)
     mpi = (MPI,) if shutil.which(MPIRUN) else ()
-    return (*extras, *mpi, *limits, *shown, *images, *isolation, *own_user, *own_network)
+    return (*extras, *tracking, *mpi, *limits, *shown, *images, *isolation, *own_user, *locked, *own_network)
 
 
-def lack_of_users(uids: str, data_dir: Path) -> str:
-    """Why attempts of this node have the worker's user, as its files and its devices are."""
-    if lack := lack_of_own_users(uids, data_dir):
-        return lack
-    return f"not all users may use {shut}" if (shut := closed_gpu_file()) is not None else ""
+@cache  # its trial starts a program
+def _has_landlock() -> bool:
+    return lack_of_landlock() is None
 
 
 def _has_module(name: str) -> bool:

@@ -25,7 +25,7 @@ from app.domain.nodes.sandboxes import BUBBLEWRAP, why_none
 from app.domain.routing import dispatch_queue
 from app.domain.scheduling.data_locality import Holding
 from app.domain.spec.frameworks.requirements import OWN_USER
-from app.host.own_users import record_verdict
+from app.host.own_users import lack_of_users, record_verdict
 from app.host.processes import place
 from app.services.nodes import data_locality, registry
 from app.services.nodes.registry import NodeReport
@@ -35,7 +35,7 @@ from workers.fetching.cache_index import CacheIndex
 from workers.node.attempt_manager import AttemptManager
 from workers.node.background_thread import PeriodicThread
 from workers.node.device_samples import DeviceSamples
-from workers.node.inventory import found_capabilities, lack_of_users, take_inventory
+from workers.node.inventory import found_capabilities, take_inventory
 from workers.node.node_config import NodeConfig, read_node_config
 from workers.node.warm_starts import WarmStarts
 from workers.prepare.input_library import FETCHED

@@ -2,11 +2,14 @@
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
+from io import BufferedReader
 from pathlib import Path
 
 from app.domain.spec.locations.paths import ReadingRules
+from app.storage.beneath import file_located
 from app.storage.storage import Storage
 from config.fetching import CacheSettings, FetchSettings
 from workers.fetching.cache import Cache
@@ -94,6 +97,7 @@ class Library:
     ``secrets`` are the job's: ``output_config.hub_token``, credentials of places, and ``forwarded.…``. ``fetch_bytes``
     is a lower limit set by the caller; larger items raise TooLargeHere. ``without_weights`` is for callers that only
     inspect a model.
+    ``claims`` are those in which inputs were found so far: other jobs may write to them at any time.
     ``close`` deletes the links made for this library; the end of the process does so too.
     """
 
@@ -107,6 +111,7 @@ class Library:
     fetch_bytes: int | None = None
     uploads: Callable[[str], UploadedFile | None] = _no_uploads  # of the project, by id
     without_weights: bool = False
+    claims: set[Path] = field(default_factory=set)  # resolved
 
     @property
     def order(self) -> FetchOrder:
@@ -125,7 +130,7 @@ class Library:
 
     @cached_property
     def digests(self) -> Digests:
-        return Digests(self._data_cache / "local")
+        return Digests(self._data_cache / "local", self.opened)
 
     @cached_property
     def numbers(self) -> Iterator[int]:
@@ -139,6 +144,17 @@ class Library:
     def new_directory(self) -> Path:
         """A new, unique directory name in ``link_directory``."""
         return self.link_directory.path / str(next(self.numbers))
+
+    def claim_around(self, path: Path) -> Path | None:
+        """The claim that a resolved path lies in; None for others, and for a claim itself."""
+        return next((claim for claim in self.claims if claim in path.parents), None)
+
+    def opened(self, path: Path) -> AbstractContextManager[BufferedReader]:
+        """A file of an input, open for reading; one in a claim only if it really lies there. Raises OSError, and
+        RefusedFile.
+        """
+        claim = self.claim_around(path)
+        return path.open("rb") if claim is None else file_located(path, claim)
 
     def close(self) -> None:
         """Idempotent."""

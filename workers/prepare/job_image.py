@@ -7,6 +7,7 @@ from app.domain.errors import BadSpec
 from app.domain.spec.locations.images import FIELD
 from app.domain.spec.model import JobDocument
 from app.domain.spec.rules.image import image_of, refuse_foreign_image
+from app.host.gpu_devices import GPU_LIBRARIES
 from app.host.images import lack_of_images
 from app.host.overlays import UPPER
 from config.settings import Settings
@@ -17,7 +18,6 @@ from workers.images.image_store import ImageStore, StoredImage
 from workers.prepare.input_library import Library
 from workers.prepare.resolve_inputs import find_image
 from workers.run_dir.layout import OVERLAY
-from workers.sandbox.gpu_devices import GPU_LIBRARIES
 from workers.sandbox.node_python import HOOKS, python_command
 from workers.sandbox.placements import ImageConflict, check_image_path
 from workers.sandbox.sandbox import PROCESS, Sandbox

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from app.domain.spec.model import CODE, DATA, EMPTY, FILES, MEMORY, MODEL, JobDocument, Mount
+from app.domain.spec.model import CLAIM, CODE, DATA, EMPTY, FILES, MEMORY, MODEL, JobDocument, Mount
 from trainyard.protocol.run_spec import RunSpec
 from workers.attempt_failed import AttemptFailed
-from workers.prepare.input_library import Sources
+from workers.prepare.input_library import Library, Sources
+from workers.prepare.job_claims import claim_mounted
 from workers.run_dir.layout import RunDirectory
 from workers.sandbox.launcher import inherited_libraries
 from workers.sandbox.mounts import mounts
@@ -22,17 +23,27 @@ EMPTY_DIRECTORIES, LINKS = "empty", "model"  # in the run directory
 
 @dataclass(frozen=True)
 class Mounted:
-    """The mounts of a job on this node, and the specification in which a script's inputs have their paths."""
+    """The mounts of a job on this node, the specification in which a script's inputs have their paths, and the claims
+    in which any of its files lie.
+    """
 
     spec: RunSpec
     placements: tuple[Placement, ...] = ()
+    claims: tuple[Path, ...] = ()
 
 
-def with_mounts(spec: RunSpec, document: JobDocument, sources: Sources, run: RunDirectory, sandbox: Sandbox) -> Mounted:
-    """Makes directories in the run directory. Raises AttemptFailed where a part of an input does not exist."""
+def with_mounts(
+    spec: RunSpec, document: JobDocument, sources: Sources, run: RunDirectory, sandbox: Sandbox, library: Library
+) -> Mounted:
+    """Makes directories in the run directory, and new claims. Raises AttemptFailed where a claim or a part of an input
+    does not exist.
+    """
     mounts = document.resource_config.mounts if sandbox.kind == BUBBLEWRAP else ()
-    placements = tuple(_placement(number, mount, sources, run) for number, mount in enumerate(mounts))
-    return Mounted(_at_mount_paths(spec, mounts), placements)
+    placements = tuple(
+        claim_mounted(number, mount, library) if mount.type == CLAIM else _placement(number, mount, sources, run)
+        for number, mount in enumerate(mounts)
+    )
+    return Mounted(_at_mount_paths(spec, mounts), placements, tuple(library.claims))
 
 
 def check_placements(view: FilesystemView) -> None:

@@ -111,7 +111,7 @@ def _tokenizer(library: Library, model: LocalModel) -> dict[str, str]:
             for path in files
             if path.is_file() and path.suffix not in _WEIGHTS
         }
-    except OSError as error:
+    except (OSError, RefusedFile) as error:
         raise AttemptFailed("MODEL_NOT_FOUND", f"the model at {model.path} can't be read: {error}") from error
 
 

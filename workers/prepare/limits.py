@@ -103,9 +103,13 @@ _IN_A_UNIT = {OPEN_FILES: "LimitNOFILE=", STACK_MB: "LimitSTACK=", LOCKED_MB: "L
 
 
 def _counts_processes(sandbox: Sandbox) -> bool:
-    """Whether the kernel's limit of processes counts those of the sandbox alone; it never holds for root."""
+    """Whether the kernel's limit of processes counts those of the attempt alone, where it holds.
+
+    It counts by user. A worker that is root gives attempts users of their own; where it can't, an attempt is root
+    itself, for whom the limit has no effect.
+    """
     release = tuple(map(int, re.findall(r"\d+", os.uname().release)[:2]))
-    return sandbox.kind == BUBBLEWRAP and os.geteuid() != 0 and release >= _COUNTS_APART
+    return sandbox.kind == BUBBLEWRAP and (os.geteuid() == 0 or release >= _COUNTS_APART)
 
 
 def _default_memory(resources: ResourceConfig, settings: Settings) -> int:

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.domain.spec.frameworks.requirements import OWN_USER
-from app.host.own_users import Source, as_user, recorded_lack, stage, staged, uid_range
+from app.host.gpu_devices import closed_files, gpu_files
+from app.host.own_users import Source, as_user, lack_by, recorded_lack, stage, staged, uid_range
 from config.settings import Settings
 from workers.attempt_failed import AttemptFailed
-from workers.sandbox.gpu_devices import closed_file, gpu_files
 from workers.sandbox.own_user import NoFreeUser, OwnUser, take_user
 from workers.sandbox.sandbox import BUBBLEWRAP, Sandbox
 from workers.sandbox.spec import FilesystemView
@@ -85,8 +85,8 @@ def _user_or_lack(settings: Settings, view: FilesystemView, sandbox: Sandbox) ->
         return _Lack("its worker is not root, or TRAINYARD_NODE_UIDS is empty there", is_usual=True)
     if why := recorded_lack(view.data_dir):
         return _Lack(why)
-    if (shut := closed_file(gpu_files(view.gpus))) is not None:
-        return _Lack(f"not all users may use {shut}")
+    if why := lack_by(closed_files(gpu_files(view.gpus))):
+        return _Lack(why)
     try:
         user = take_user(uid_range(settings.node.uids))
     except NoFreeUser as error:
@@ -109,6 +109,8 @@ def _unreachable(view: FilesystemView, user: OwnUser) -> _Lack | None:
     written = [view.run_dir, *([view.image.directory] if view.image is not None else [])]
     if fixed := next((path for path in written if not user.maps(path)), None):
         return _Lack(f"the file system of {fixed} can't be mapped to another user")
+    if fixed := next((path for path in view.written_claims if not user.maps(path)), None):
+        return _Lack(f"the file system of {fixed}, a claim to write to, can't be mapped", is_of_inputs=True)
     for path in _inputs(view):
         if not user.maps(path) and not _may_read(user, path):
             why = f"the file system of {path} can't be mapped to another user, and not all may read it"
@@ -119,8 +121,8 @@ def _unreachable(view: FilesystemView, user: OwnUser) -> _Lack | None:
 def _inputs(view: FilesystemView) -> Iterator[Path]:
     yield from view.readable
     yield from (placement.source for placement in view.placements if placement.source is not None)
-    if view.code is not None:
-        yield view.code
+    if view.code_source is not None:
+        yield view.code_source
 
 
 def _may_read(user: OwnUser, path: Path) -> bool:

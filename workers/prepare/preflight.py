@@ -118,7 +118,7 @@ def inspect_inputs(settings: Settings, db: Database, question: PreflightRequest)
         if report is None:
             spec = _spec(question, document, sources, values)
             weights = sources.model is not None and has_weights(sources.model, library)
-            report = _inspect(settings, spec, sources, limit - seconds["found"], has_weights=weights)
+            report = _inspect(settings, spec, sources, library, limit - seconds["found"], has_weights=weights)
     except AttemptFailed as failure:
         return _failed(failure, question, library)
     except PreflightTimeout:
@@ -212,7 +212,9 @@ def _spec(question: PreflightRequest, document: JobDocument, sources: Sources, v
     )
 
 
-def _inspect(settings: Settings, spec: RunSpec, sources: Sources, seconds: float, *, has_weights: bool) -> Report:
+def _inspect(
+    settings: Settings, spec: RunSpec, sources: Sources, library: Library, seconds: float, *, has_weights: bool
+) -> Report:
     began = time.monotonic()
     if spec.framework == parsing.CUSTOM:
         return {"left_out": [OF_SCRIPTS]}
@@ -236,6 +238,7 @@ def _inspect(settings: Settings, spec: RunSpec, sources: Sources, seconds: float
             run_dir=run_dir,
             data_dir=settings.data.dir.resolve(),
             readable=sources.readable,
+            claims=tuple(library.claims),
             software=settings.node.software,
             libraries=inherited_libraries(),
             protected=(path,),

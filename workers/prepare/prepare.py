@@ -83,7 +83,7 @@ def prepare(
     required = _checked_demands(settings, db, work)  # first: it is quick, and what is fetched next may not be
     library = library_for(settings, db, work.project, secrets)
     sources, model = with_results(db, storage, work, find_sources(library, work.framework, work.document), run.path)
-    weights = "" if work.is_training else digest_of(each.path for each in (sources.model, sources.tokenizer) if each)
+    weights = "" if work.is_training else digest_of(_model_paths(sources), library.opened)
     start = find_start(storage, work, run, sources, weights)
     spec = make_spec(work, run, sources, start, proxy_port=proxy_port(settings, work))
     spec = replace(spec, weights_path=str(model or ""), weights_sha256=weights)
@@ -97,7 +97,7 @@ def prepare(
     image = with_image(spec, work.document, settings, library, sandbox)
     packages = with_packages(image.spec, work.document, settings, library, sandbox, environment, sources.code)
     roles = with_roles(packages, RolesHere(settings, work, library, sandbox, run, redaction), sources, secrets)
-    mounted = with_mounts(roles.spec, with_secrets(work.document, secrets), sources, run, sandbox)
+    mounted = with_mounts(roles.spec, with_secrets(work.document, secrets), sources, run, sandbox, library)
     write_atomically(run.spec, mounted.spec.to_document())
     named = (*named_files(library, work.document.training_config.framework), *roles.readable, start.path, model, stored)
     readable = (*sources.readable, *filter(None, named))
@@ -114,6 +114,10 @@ def prepare(
         role_environments=roles.environments,
     )
     return Prepared(plan=plan, start=start, redaction=redaction, tokens=tokens, image=image, packages=packages)
+
+
+def _model_paths(sources: Sources) -> list[Path]:
+    return [found.path for found in (sources.model, sources.tokenizer) if found is not None]
 
 
 def confinement_of(
@@ -141,7 +145,7 @@ def _checked_demands(settings: Settings, db: Database, work: Work) -> set[str]:
     its own, and the ranks would have none, and where nothing could be published.
     """
     with db.read() as session:
-        words = project_demands.of_project(session, work.project)
+        words = project_demands.of_project(session, work.project).words
     required = {*words, *work.document.scheduling_config.required_capabilities}
     if NETWORK in required and not has_own_network(settings, work):
         raise AttemptFailed("INVALID_CONFIG", f"scheduling_config.required_capabilities: {NOT_ON_SEVERAL}")
@@ -181,6 +185,7 @@ def view_of(
         hidden=private_paths(settings, storage),
         gpus=tuple(map(gpu_of, spec.device_indices)) if spec.device_type == "cuda" else (),
         placements=mounted.placements,
+        claims=mounted.claims,
         image=image,
     )
     check_placements(view)

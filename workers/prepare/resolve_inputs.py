@@ -16,13 +16,14 @@ from app.domain.spec.credentials import NO_ACCESS, Access
 from app.domain.spec.locations.code import is_bundle
 from app.domain.spec.locations.paths import candidates, is_hub_id, job_of_path, local_path, readable, within
 from app.domain.spec.locations.uploads import is_upload
+from app.storage.beneath import RefusedFile
 from workers.attempt_failed import AttemptFailed
 from workers.fetching import cache_index
 from workers.fetching.failures import FetchFailed, NotThere, Trouble, Unusable
 from workers.fetching.fetch import fetch
 from workers.fetching.items import FetchedFile, Item
 from workers.fetching.listing import MAGIC, Found, Selection, expand
-from workers.fetching.local import LocalFiles, claimed
+from workers.fetching.local import CLAIMS, LocalFiles, claimed
 from workers.fetching.uris import scheme_of, shown
 from workers.prepare.files.directories import (
     DATA,
@@ -158,7 +159,7 @@ def _model_directory(library: Library, model_id: str) -> Path | None:
     if scheme_of(model_id) == "file":
         return _existing(library, model_id, "MODEL_NOT_FOUND", "base model")
     try:
-        path, _ = claimed(library.fetch, model_id, library.project)
+        path, _ = _claimed(library, model_id)
     except FetchFailed as error:
         raise _failed(error, "MODEL_NOT_FOUND", f"base model {model_id}") from error
     return Path(path) if os.path.exists(path) else None  # noqa: PTH110 – never raises
@@ -195,10 +196,18 @@ def _local_data(library: Library, request: DataRequest) -> LocalData | None:
 def _data_places(library: Library, location: str) -> list[tuple[str, Allowed]]:
     """Candidate paths with the rule for their link targets. Raises FetchFailed and AttemptFailed."""
     if scheme_of(location) != "file":
-        path, base = claimed(library.fetch, location, library.project)
+        path, base = _claimed(library, location)
         return [(path, functools.partial(within, directory=base))]
     places = _readable_places(library, location, "DATA_NOT_FOUND", "data source")
     return [(real, functools.partial(may_read, library)) for real in places]
+
+
+def _claimed(library: Library, location: str) -> tuple[str, str]:
+    """As ``claimed``, noting a claim for those who read the path. Raises FetchFailed."""
+    path, base = claimed(library.fetch, location, library.project)
+    if scheme_of(location) == CLAIMS:
+        library.claims.add(Path(base))
+    return path, base
 
 
 def _data_at(library: Library, request: DataRequest, path: str, allowed: Allowed) -> LocalData:
@@ -210,7 +219,7 @@ def _data_at(library: Library, request: DataRequest, path: str, allowed: Allowed
     chosen = expand(lister, path, Selection(max_files=library.fetch.max_files, format=request.format))
     # Digests of a script's data are not compared, and the data may be large.
     digest = (lambda _: "") if request.custom else library.digests.of
-    files = tuple(_data_file(name, found, digest) for name, found in chosen)
+    files = tuple(_data_file(name, found, digest, allowed) for name, found in chosen)
     if len(files) == 1:
         return LocalData(location=request.location, files=files, path=files[0].path, visible=(files[0].path,))
     visible = _visible_files(files, allowed)
@@ -220,8 +229,10 @@ def _data_at(library: Library, request: DataRequest, path: str, allowed: Allowed
     return LocalData(location=request.location, files=files, path=Path(path).parent, visible=visible)
 
 
-def _data_file(name: str, found: Found, digest: Callable[[Path], str]) -> LocalDataFile:
+def _data_file(name: str, found: Found, digest: Callable[[Path], str], allowed: Allowed) -> LocalDataFile:
     path = Path(os.path.realpath(found.path))
+    if not allowed(str(path)):  # a link was exchanged since the file was found
+        raise NotThere(f"{name} is a link to a place that jobs may not read")
     if not os.access(path, os.R_OK):
         raise NotThere(f"{name} can't be read: permission denied")
     if found.size == 0:
@@ -230,6 +241,8 @@ def _data_file(name: str, found: Found, digest: Callable[[Path], str]) -> LocalD
         return LocalDataFile(path=path, name=name, size_bytes=found.size, sha256=digest(path))
     except OSError as error:
         raise Trouble(f"{name} can't be read: {error.strerror}") from error
+    except RefusedFile as error:
+        raise Unusable(f"{name} can't be read: {error.message}") from error
 
 
 def _links(directory: Path, files: Sequence[LocalDataFile]) -> Path:

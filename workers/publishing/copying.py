@@ -15,6 +15,7 @@ from app.storage.beneath import RefusedFile, directory_opened, file_opened
 from app.storage.trees import source_of
 from workers.publishing.failures import AlreadyClaimed, NotPublished
 from workers.publishing.orders import File, PublishOrder
+from workers.publishing.streams import stream_opened
 
 MARKER = ".trainyard.json"
 MAX_MARKER_BYTES = 16 << 20
@@ -44,7 +45,7 @@ class PublishTarget(Protocol):
         ...
 
     def put(self, folder: str, file: File, source: BinaryIO, arrived: Arrived) -> None:
-        """The same with an open file of any size."""
+        """The same with an open file of any size, or a stream."""
         ...
 
     def digest(self, folder: str, path: str, arrived: Arrived) -> tuple[int, str] | None:
@@ -100,7 +101,7 @@ def _take(place: PublishTarget, folder: str, order: PublishOrder) -> set[str] | 
 def _fill(place: PublishTarget, folder: str, order: PublishOrder, before: set[str], arrived: Arrived) -> None:
     place.write(folder, MARKER, _marker(order, complete=False))
     for file in order.in_order():
-        with _opened(order.source, file) as source:
+        with stream_opened(order.source, file) if order.is_streamed else _opened(order.source, file) as source:
             _put(place, folder, file, source, arrived)
     for path in sorted(before - {file.path for file in order.files}):
         place.remove(folder, path)

@@ -2,7 +2,7 @@
 
 import contextlib
 import mimetypes
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import BinaryIO
 
 import s3fs
@@ -71,6 +71,9 @@ class ObjectTarget:
         kind, _ = mimetypes.guess_type(file.path)  # s3fs would guess from the descriptor's name
         options = {"ContentType": kind} if kind else {}
         with self._explaining():
+            if not source.seekable():
+                self._put_stream(self._at(folder, file.path), source, arrived, options)
+                return
             self._fs.put_file(
                 f"/proc/self/fd/{source.fileno()}",
                 self._at(folder, file.path),
@@ -78,6 +81,18 @@ class ObjectTarget:
                 max_concurrency=PARALLEL_PARTS,
                 **options,
             )
+
+    def _put_stream(self, key: str, source: BinaryIO, arrived: Arrived, options: Mapping[str, str]) -> None:
+        target = self._fs.open(key, "wb", block_size=BLOCK_BYTES, autocommit=False, **options)
+        try:
+            with target:
+                while block := source.read(BLOCK_BYTES):
+                    target.write(block)
+                    arrived(len(block))
+        except BaseException:
+            target.discard()
+            raise
+        target.commit()
 
     def digest(self, folder: str, path: str, arrived: Arrived) -> tuple[int, str] | None:
         key = self._at(folder, path)

@@ -24,6 +24,7 @@ class PublishOrder:
     source: Path
     files: tuple[File, ...]
     weight_files: tuple[str, ...] = ()
+    is_streamed: bool = False  # the source is the address of ``FileStreams`` in place of a directory
 
     def document(self) -> dict[str, Any]:
         """The order as JSON; ``order_of`` reads it."""

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from app.host.landlock import stay_below
 from app.host.privacy import hide_from_same_user
 from app.host.processes import adopt_orphans, block_signal, descendants, die_with_parent, kill
 from trainyard.protocol.channel import (
@@ -45,8 +46,7 @@ from workers.rank.session_host import SessionHost
 
 # After a rank failed the others get this long to end; with the SIGKILL after it all have ended within 5 s.
 TEARDOWN_SECONDS = 3.0
-EXIT_STOPPED = 143
-NOT_EXECUTABLE, NOT_FOUND = 126, 127  # as of shells
+EXIT_STOPPED, NOT_EXECUTABLE, NOT_FOUND = 143, 126, 127  # as of shells
 # Below the kernel's range for outgoing connections, so that none of those occupies the port when rank 0 binds it.
 PORTS = (20000, 32000)
 LOOPBACK = "127.0.0.1"
@@ -62,6 +62,8 @@ def main() -> int:
     arguments = _arguments()
     if arguments.die_with:
         die_with_parent(arguments.die_with)
+    else:
+        stay_below(Path("/"))  # of the sandbox: what gets out of its mounts finds every file closed
     return run(Path(arguments.spec), [int(fd) for fd in arguments.log_fds.split(",")], arguments.control_fd)
 
 
@@ -390,9 +392,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--spec", required=True)
     parser.add_argument("--log-fds", required=True, help="write ends of the ranks' log pipes, in rank order")
     parser.add_argument("--control-fd", required=True, type=int)
-    parser.add_argument(
-        "--die-with", type=int, default=0, help="pid of the supervisor, where no sandbox ends us with it"
-    )
+    parser.add_argument("--die-with", type=int, default=0, help="pid of the supervisor; without a sandbox only")
     return parser.parse_args()
 
 

@@ -134,10 +134,12 @@ def _attempt_of(spec: RunSpec, spec_path: Path) -> dict[str, str]:
 
 
 def _inputs_of(spec: RunSpec) -> dict[str, str]:
-    """Paths of the job's model and data, for scripts without hooks."""
+    """Paths of the job's model and data, and the steps at which it halts, for whatever a script starts."""
     if spec.framework != "CUSTOM":
         return {}
     model = {"TRAINYARD_MODEL": spec.model_path} if spec.model_path else {}
+    halts = ",".join(str(step) for step in spec.halts if step > spec.resume_step)
+    model |= {"TRAINYARD_HALT_AT": halts} if halts else {}
     return model | {f"TRAINYARD_DATA_{number}": path for number, path in enumerate(spec.data_paths)}
 
 

@@ -23,6 +23,7 @@ def spec_of(spec: RunSpec, instance: RoleInstance) -> RunSpec:
         gang=gang,
         instances=(),
         world_size=instance.role_world_size,
+        framework="CUSTOM" if instance.program == "script" else spec.framework,  # a script beside a built-in trainer
         script=instance.script,
         arguments=instance.arguments,
         command=instance.command,

@@ -4,6 +4,7 @@ It gets its configuration as JSON on stdin, so that no process list shows the to
 port to stdout once it listens. It imports little, because people may wait for it.
 """
 
+import contextlib
 import errno
 import json
 import os
@@ -16,7 +17,7 @@ from collections.abc import Callable
 from app.host.privacy import hide_from_same_user
 from app.host.process_options import die_with_parent, prctl
 from workers.rank.sessions.loop import Loop
-from workers.relay.relay import MOST_CONNECTIONS, MOST_STRANGERS, Relay
+from workers.relay.relay import LOCAL_BYTES, MOST_CONNECTIONS, MOST_STRANGERS, Relay
 
 _PR_SET_NO_NEW_PRIVS = 38
 BACKLOG = 512
@@ -39,6 +40,35 @@ def listening(address: str) -> socket.socket:
 
 def _bound(address: str, family: socket.AddressFamily) -> socket.socket:
     return socket.create_server((address, 0), family=family, backlog=BACKLOG)
+
+
+def listening_locally(path: str) -> socket.socket | None:
+    """A listener for gateways of this machine at this path, which its owner alone may connect to; an earlier relay's is
+    replaced. None where it can't be made, or the kernel allows less than half of the buffer (net.core.wmem_max) and TCP
+    is the faster way.
+    """
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LOCAL_BYTES)
+    try:
+        if listener.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) < LOCAL_BYTES:  # it counts twice what was set
+            raise OSError(errno.ENOBUFS, os.strerror(errno.ENOBUFS))
+        _bind(listener, *os.path.split(path))
+        listener.listen(BACKLOG)
+    except OSError:
+        listener.close()
+        return None
+    return listener
+
+
+def _bind(listener: socket.socket, folder: str, name: str) -> None:
+    """Raises OSError."""
+    directory = os.open(folder, os.O_PATH | os.O_DIRECTORY)
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=directory)
+        listener.bind(f"/proc/self/fd/{directory}/{name}")  # the path itself may be too long
+    finally:
+        os.close(directory)
 
 
 def _allow_files() -> None:
@@ -80,9 +110,12 @@ def main() -> None:
         what=configuration["what"],
         hands_over=configuration["hands_over"],
     )
-    with listening(configuration["address"]) as listener:
-        listener.setblocking(False)
+    os.umask(0o077)
+    local = listening_locally(configuration["local"]) if configuration["local"] else None
+    with listening(configuration["address"]) as listener, local or contextlib.nullcontext():
         relay.serve(listener)
+        if local is not None:
+            relay.serve(local)
         waker = _on_sigterm(loop, lambda: relay.finish(FINISH_SECONDS))
         sys.stdout.write(json.dumps({"port": listener.getsockname()[1]}) + "\n")
         sys.stdout.flush()

@@ -11,7 +11,7 @@ import stat
 import time
 from collections.abc import Callable
 
-from workers.rank.sessions.loop import Loop
+from workers.rank.sessions.loop import Loop, Watched
 from workers.relay.splice import Pipes, Splice
 
 GREETING = re.compile(rb"TRAINYARD/1 ([\x21-\x7e]{1,180})\n")
@@ -22,6 +22,7 @@ RETRY_SECONDS = 0.02
 REST_SECONDS = 0.1
 MOST_CONNECTIONS = 2048
 MOST_STRANGERS = 128  # connections that have not shown the token yet
+LOCAL_BYTES = 2 << 20  # that a client on the same machine need not have read
 UNREAD_BYTES = 64 << 10  # of a client that is refused
 FIRST_BYTES = 4 << 10  # a new connection has room for as much
 OK = b"OK\n"
@@ -45,42 +46,49 @@ class Relay:
         self._first = taken_over if hands_over else None
         self._pipes = Pipes()
         self._strangers: dict[Stranger, None] = {}  # the oldest one first
+        self._accepting: list[Watched] = []
         self._open = 0
         self._finishes = False
 
     def serve(self, listener: socket.socket) -> None:
-        """Let clients in, as long as the loop runs."""
-        self._listener, self._accepting = listener, self._loop.watch(listener.fileno())
-        self._accepting.on_readable = self._accept
-        self._accepting.want(reads=True, writes=False)
+        """Let clients in, as long as the loop runs; of TCP, or of a Unix socket."""
+        listener.setblocking(False)
+        accepting = self._loop.watch(listener.fileno())
+        accepting.on_readable = lambda: self._accept(listener, accepting)
+        accepting.want(reads=True, writes=False)
+        self._accepting.append(accepting)
 
     def finish(self, seconds: float) -> None:
         """Stop the loop when what was said is passed on, after at most that long."""
         self._finishes = True
-        self._accepting.forget()
+        for accepting in self._accepting:
+            accepting.forget()
         self._stop_if_idle()
         self._loop.call_after(seconds, self._stop)
 
-    def _accept(self) -> None:
+    def _accept(self, listener: socket.socket, accepting: Watched) -> None:
         try:
-            client, _ = self._listener.accept()
+            client, _ = listener.accept()
         except OSError:  # it is gone again, or there are no descriptors left: not asked for until some may be
-            self._accepting.want(reads=False, writes=False)
-            self._loop.call_after(REST_SECONDS, self._accept_again)
+            accepting.want(reads=False, writes=False)
+            self._loop.call_after(REST_SECONDS, lambda: self._accept_again(accepting))
             return
         client.setblocking(False)
-        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for option, value in _KEEPALIVE:
-            client.setsockopt(socket.IPPROTO_TCP, option, value)
+        if client.family == socket.AF_UNIX:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LOCAL_BYTES)
+        else:
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for option, value in _KEEPALIVE:
+                client.setsockopt(socket.IPPROTO_TCP, option, value)
         # Of too many silent connections the oldest is closed, so that new ones are still let in.
         if len(self._strangers) >= MOST_STRANGERS:
             next(iter(self._strangers)).close()
         self._strangers[Stranger(self._loop, client, self._heard, self._strangers.pop)] = None
 
-    def _accept_again(self) -> None:
+    def _accept_again(self, accepting: Watched) -> None:
         if not self._finishes:
-            self._accepting.want(reads=True, writes=False)
+            accepting.want(reads=True, writes=False)
 
     def _heard(self, client: socket.socket, line: bytes) -> None:
         """What a client has greeted with. Raises Refused, with the same words for every wrong token."""

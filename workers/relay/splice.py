@@ -48,11 +48,9 @@ class Direction:
         self.moved = 0
         self.has_ended = False  # and the target knows
 
-    def move(self) -> None:
-        """What both sides can do now. Raises OSError when one of them is broken."""
-        for _ in range(ROUNDS):
-            if (not self.held and not self._fill()) or not self._drain():
-                return
+    def move(self) -> bool:
+        """What both sides can do now; whether there may be more. Raises OSError when one of them is broken."""
+        return all((self.held > 0 or self._fill()) and self._drain() for _ in range(ROUNDS))
 
     def close(self) -> None:
         if self._pipe is not None:
@@ -128,8 +126,18 @@ class Splice:
         self._on_end()
 
     def _broken(self) -> None:
-        """Unless both have said that they send no more, while the job has not read all: then nothing is wrong."""
-        if self._asked.held and not self._client.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+        """Unless both have said that they send no more, while the job has not read all: then nothing is wrong.
+
+        A Unix socket shows a plain end at once, unlike TCP: what was said before it is passed on as far as the job
+        takes it now.
+        """
+        is_local = self._client.family == socket.AF_UNIX
+        if is_local:
+            with contextlib.suppress(OSError):
+                while self._asked.move():
+                    pass
+        waits = self._answered.has_ended if is_local else True
+        if waits and self._asked.held and not self._client.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             self._person.on_break = None
             self._update()
         else:

@@ -9,9 +9,9 @@ import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from app.host.gpu_devices import GPU_LIBRARIES, driver_libraries, gpu_files
 from workers.sandbox.accounts import ACCOUNTS
 from workers.sandbox.closed_directories import is_closed, without_closed
-from workers.sandbox.gpu_devices import GPU_LIBRARIES, driver_libraries, gpu_files
 from workers.sandbox.node_python import python_mounts
 from workers.sandbox.placements import Kind, Mount, check_image_path, placed
 from workers.sandbox.spec import FilesystemView, ImageRoot
@@ -113,12 +113,12 @@ def _is_link_in(image: ImageRoot, path: Path) -> bool:
 
 def _inputs(view: FilesystemView) -> Iterator[tuple[Path, Path]]:
     """As ``_shown``, of the job's inputs alone."""
-    for path in view.readable:
+    for path in view.shown:
         real = path.resolve()
         yield real, real
         yield Path(os.path.normpath(path.absolute())), real
-    if view.code is not None:
-        yield view.code_dir, view.code.resolve()
+    if view.code_source is not None:
+        yield view.code_dir, view.code_source
 
 
 def _shown(view: FilesystemView) -> Iterator[tuple[Path, Path]]:
@@ -126,7 +126,7 @@ def _shown(view: FilesystemView) -> Iterator[tuple[Path, Path]]:
     yield from ((path, path) for path in map(Path, PROGRAMS) if path.is_dir() and not path.is_symlink())
     yield from ((path, path.resolve()) for path in CONFIGURATION if path.exists())
     shareable = [path for path in (*view.software, *view.libraries) if _is_shareable(path)]
-    for path in (*_our_code(), *shareable, *view.readable):
+    for path in (*_our_code(), *shareable, *view.shown):
         real = path.resolve()
         yield real, real
         alias = Path(os.path.normpath(path.absolute()))
@@ -134,14 +134,14 @@ def _shown(view: FilesystemView) -> Iterator[tuple[Path, Path]]:
             yield alias, real
     # The interpreter may be reached through links.
     yield from ((link, link.resolve()) for link in _links(Path(sys.executable)))
-    if view.code is not None:
-        yield view.code_dir, view.code.resolve()
+    if view.code_source is not None:
+        yield view.code_dir, view.code_source
 
 
 def _apart(view: FilesystemView) -> Iterator[Path]:
     """Inputs and our code in directories of programs, where a user of the job's own sees what all users may see."""
     named = _existing((*view.software, *view.libraries))
-    yield from (path for path in _existing(view.readable) if _is_in(path, (*named, *_existing(PROGRAMS), PRIVATE)))
+    yield from (path for path in _existing(view.shown) if _is_in(path, (*named, *_existing(PROGRAMS), PRIVATE)))
     yield from (path for path in _existing(_our_code()) if _is_in(path, named))
     yield from _closed_code()
 
@@ -149,7 +149,7 @@ def _apart(view: FilesystemView) -> Iterator[Path]:
 def outside_of_system(sources: Iterable[Path], view: FilesystemView) -> list[Path]:
     """Those that are inputs, or not in directories of the system, which every user may enter."""
     system = (*_existing(PROGRAMS), PRIVATE, *map(Path, KERNEL))
-    inputs = _existing((*view.readable, view.run_dir, *filter(None, [view.code]), *_closed_code()))
+    inputs = _existing((*view.shown, *view.claims, view.run_dir, *filter(None, [view.code_source]), *_closed_code()))
     return [path for path in dict.fromkeys(sources) if not _is_in(path, system) or _is_in(path, inputs)]
 
 
@@ -157,7 +157,11 @@ def software_among(sources: Iterable[Path], view: FilesystemView) -> set[Path]:
     """Those that are there for all users of the machine, rather than inputs of the job or our code."""
     named = _existing((*view.software, *view.libraries))
     found = {path for path in sources if _is_in(path, named)}
-    own = _existing((*view.readable, *_our_code(), view.run_dir, *filter(None, [view.code]))) if found else ()
+    own = (
+        _existing((*view.shown, *view.claims, *_our_code(), view.run_dir, *filter(None, [view.code_source])))
+        if found
+        else ()
+    )
     return {path for path in found if not _is_in(path, own)}
 
 

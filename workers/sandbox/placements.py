@@ -73,7 +73,7 @@ def placed(found: Sequence[Mount], view: FilesystemView) -> list[Mount]:
         if view.image is not None and _is_file(placement):
             _check_no_directory(view.image.directory, target)
         mounts = [mount for mount in mounts if not _is_covered(mount, placement)]
-        mounts = [*_with_room(mounts, target), _mount_of(placement)]
+        mounts = [*_with_room(mounts, target, view), _mount_of(placement)]
     return sorted(mounts, key=lambda mount: len(mount.target.parts))
 
 
@@ -113,14 +113,18 @@ def _is_covered(mount: Mount, placement: Placement) -> bool:
     raise PlacementConflict(f"{target} would hide {mount.target}, which the job needs; choose another path")
 
 
-def _with_room(mounts: Sequence[Mount], target: Path) -> Iterator[Mount]:
+def _with_room(mounts: Sequence[Mount], target: Path, view: FilesystemView) -> Iterator[Mount]:
     """The mounts, in which the mount point exists or can be made. Raises PlacementConflict."""
     inside = [mount for mount in reversed(mounts) if target.is_relative_to(mount.target)]
     around = max(inside, key=lambda mount: len(mount.target.parts), default=None)
     for mount in mounts:
         if mount is around and mount.kind == Kind.READ_ONLY:
-            yield from _rebuilt(mount, target)
+            yield from _rebuilt(mount, target, view)
             continue
+        if mount is around and mount.kind == Kind.WRITABLE and _is_of_claim(mount.source, view):
+            raise PlacementConflict(
+                f"{target} lies in {mount.target}, a claim that the job may write to; choose a path outside of it"
+            )
         if mount is around and mount.kind in (Kind.WRITABLE, Kind.IMAGE):
             _check_writable(mount, target)
         elif mount is around and mount.kind not in (Kind.EMPTY, Kind.MEMORY):
@@ -138,16 +142,20 @@ def _check_writable(mount: Mount, target: Path) -> None:
             raise PlacementConflict(f"{target} would replace a file in {where}; choose another path")
 
 
-def _rebuilt(mount: Mount, target: Path) -> Iterator[Mount]:
+def _is_of_claim(source: Path, view: FilesystemView) -> bool:
+    return source in view.claims or view.claim_around(source) is not None
+
+
+def _rebuilt(mount: Mount, target: Path, view: FilesystemView) -> Iterator[Mount]:
     """A read-only directory; where it has no directory for the mount point, one made of mounts of its entries.
 
-    Raises PlacementConflict.
+    So it is in a claim anyway: another job could put a link in place of the directory. Raises PlacementConflict.
     """
     if not _is_directory(mount.source):
         raise PlacementConflict(f"{target} lies below {mount.target}, which is a file; choose another path")
     names = target.relative_to(mount.target).parts
     chain = [mount.source.joinpath(*names[: number + 1]) for number in range(len(names))]
-    if all(map(_is_directory, chain)):
+    if all(map(_is_directory, chain)) and not _is_of_claim(mount.source, view):
         yield mount
         return
     entries = sorted(mount.source.iterdir())
@@ -161,8 +169,10 @@ def _rebuilt(mount: Mount, target: Path) -> Iterator[Mount]:
         at = mount.target / entry.name
         if entry == chain[0]:
             if len(chain) == 1:
+                if _is_directory(entry):  # in a claim: the mount point is made beside its entries
+                    continue
                 raise PlacementConflict(f"{target} would hide a file, which the job needs; choose another path")
-            yield from _rebuilt(Mount(Kind.READ_ONLY, at, entry), target)
+            yield from _rebuilt(Mount(Kind.READ_ONLY, at, entry), target, view)
         elif entry.is_symlink():
             yield Mount(Kind.LINK, at, entry.readlink())
         else:

@@ -51,6 +51,27 @@ class FilesystemView:
     gpus: tuple[int, ...] = ()  # NVML indices
     placements: tuple[Placement, ...] = ()
     image: ImageRoot | None = None  # in place of the machine's programs
+    claims: tuple[Path, ...] = ()  # resolved directories that other jobs may write to while this one is started
+
+    def claim_around(self, path: Path) -> Path | None:
+        """The claim that a resolved path lies in; None for a claim itself, which no job can exchange."""
+        return next((claim for claim in self.claims if claim in path.parents), None)
+
+    @property
+    def shown(self) -> tuple[Path, ...]:
+        """What is mounted of `readable`: in place of a path in a claim the claim, which no job can exchange."""
+        return tuple(dict.fromkeys(self.claim_around(path) or path for path in self.readable))
+
+    @property
+    def written_claims(self) -> list[Path]:
+        """The claims, or parts of them, that the attempt may write to."""
+        written = [placement.source for placement in self.placements if placement.source and placement.writable]
+        return [source for source in written if source in self.claims or self.claim_around(source) is not None]
+
+    @property
+    def code_source(self) -> Path | None:
+        """The code directory, with links resolved where no job can put one."""
+        return self.code if self.code is None or self.claim_around(self.code) else self.code.resolve()
 
     @property
     def code_dir(self) -> Path:

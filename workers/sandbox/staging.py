@@ -2,19 +2,29 @@
 
 An own user can't reach directories of the worker. So everything is mounted for it at short paths, in a namespace of
 mounts that it gets from the worker; there what belongs to the worker is its own, and on the disk it stays the worker's.
+
+bubblewrap follows links in the paths that it mounts. Parts of volume claims, in which other jobs may exchange a
+directory for a link at any time, are mounted for it by descriptors, in a namespace of mounts, too.
 """
 
-from collections.abc import Mapping, Sequence
+import functools
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from app.host.idmapped_mounts import PLACE
 from app.host.overlays import MERGED, UPPER, WORK, overlay_command
 from app.host.own_users import Source, as_user, stage, staged
-from workers.sandbox.mounts import outside_of_system, software_among
+from app.storage.beneath import RefusedFile, located
+from workers.sandbox.claim_parts import PLACES
+from workers.sandbox.mounts import OURS, outside_of_system, software_among
 from workers.sandbox.own_user import OwnUser
 from workers.sandbox.placements import Kind, Mount
 from workers.sandbox.spec import FilesystemView
+
+_BECOMES = f"import sys; sys.path.insert(0, {str(OURS)!r}); from workers.sandbox.claim_parts import main; main()"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,11 +37,17 @@ class Entered:
 
 
 def entered_by(user: OwnUser | None, found: Sequence[Mount], view: FilesystemView) -> Entered:
-    """Raises OSError."""
+    """Raises OSError, also for a part of a claim that a link leads out of it."""
     image = view.image
     if user is None:
-        command = overlay_command(image.directory, view.overlay_dir) if image is not None else []
-        return Entered(command=command, root=view.overlay_dir / MERGED if image is not None else None)
+        merging = overlay_command(image.directory, view.overlay_dir) if image is not None else []
+        parts = _parts(found, view)
+        places = view.data_dir / PLACES
+        return Entered(
+            command=[*merging, *_parts_command(parts, places)],
+            sources={path: places / str(number) for number, path in enumerate(parts)},
+            root=view.overlay_dir / MERGED if image is not None else None,
+        )
     if image is not None:
         for name in (UPPER, WORK):
             (view.overlay_dir / name).mkdir(parents=True, exist_ok=True)
@@ -39,11 +55,36 @@ def entered_by(user: OwnUser | None, found: Sequence[Mount], view: FilesystemVie
     shown = (mount.source for mount in found if mount.kind in (Kind.READ_ONLY, Kind.WRITABLE))
     paths = outside_of_system(shown, view)
     software = software_among(paths, view)
-    sources = [Source(path, is_mapped=path not in software, is_needed=path in written) for path in paths]
+    parts = _parts(found, view)
+    sources = [
+        Source(path, _opened(path, parts), is_mapped=path not in software, is_needed=path in written) for path in paths
+    ]
     overlay = (image.directory, view.overlay_dir) if image is not None else None
-    namespace = user.keep(stage(user.namespace, sources, overlay))
+    try:
+        namespace = user.keep(stage(user.namespace, sources, overlay))
+    except RefusedFile as error:
+        raise OSError(error.message) from error
     return Entered(
         command=as_user(user.uid, namespace),
         sources={path: staged(number) for number, path in enumerate(paths)},
         root=PLACE / MERGED if image is not None else None,
     )
+
+
+def _parts(found: Sequence[Mount], view: FilesystemView) -> dict[Path, Path]:
+    """The parts of claims among the sources, and the claims."""
+    mounted = [mount.source for mount in found if mount.kind in (Kind.READ_ONLY, Kind.WRITABLE)]
+    return {source: claim for source in mounted if (claim := view.claim_around(source)) is not None}
+
+
+def _parts_command(parts: Mapping[Path, Path], places: Path) -> list[str]:
+    """A command to which another is added, which sees the parts at their numbers below ``places``."""
+    if not parts:
+        return []
+    places.mkdir(parents=True, exist_ok=True)
+    words = [str(path) for pair in parts.items() for path in pair]
+    return [sys.executable, "-I", "-c", _BECOMES, str(places), *words, "--"]
+
+
+def _opened(path: Path, parts: Mapping[Path, Path]) -> Callable[[], AbstractContextManager[int]] | None:
+    return functools.partial(located, path, parts[path]) if path in parts else None

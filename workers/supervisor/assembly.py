@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from app.database.engine import Database
 from app.domain.lifecycle.events import EventType
@@ -20,6 +21,7 @@ from workers.run_dir.layout import run_directory
 from workers.run_dir.process_registry import ProcessRegistry, held_here
 from workers.supervisor.asking.place import model_requests, refuse_without_gateway
 from workers.supervisor.asking.ranks_asking import RanksAsking
+from workers.supervisor.confined_tracker import confined_child
 from workers.supervisor.control.lease_fence import Fence
 from workers.supervisor.control.lease_renewal import LeaseRenewal
 from workers.supervisor.control.rendezvous import meet
@@ -80,7 +82,7 @@ class Assembly:
         self.observations = Observations(
             custom=work.framework == parsing.CUSTOM,
             saved_before=work.saves_on_request,
-            halts=work.document.training_config.halt_at is not None,
+            halts=work.document.training_config.halt_at,
             time_limit_seconds=work.max_runtime_seconds,
             can_save=work.is_training,
             serves=work.is_replica,
@@ -232,7 +234,7 @@ class Assembly:
         def warn(message: str, data: dict[str, object]) -> None:
             recorders.reporter.add(Note(kind=EventType.WARNING, reason=TRACKING, message=message, data=data))
 
-        return Trackers(self.settings, self.db, self.work, warn)
+        return Trackers(self.settings, self.db, self.work, warn, partial(confined_child, self.settings))
 
     def stop_controller(
         self, ranks: RankGroup, *, withdraw: Callable[[str, Callable[[], None]], None]

@@ -84,7 +84,7 @@ def _store(attempt: FinishedAttempt) -> Outcome:
         outcome, model = deliver(attempt, outcome, model)
     _report_the_last(attempt, outcome, finished=outcome.kind == "completed" or bool(model.artifacts))
     attempt.reporter.flush()
-    attempt.trackers.finish(hurries=outcome.kind not in ("completed", "failed"))
+    attempt.trackers.finish(outcome.kind)
     attempt.reporter.flush()
     if lost := attempt.recorders.logs.close(LOG_SECONDS):
         what = f"the last {lost} log lines could not be stored within {LOG_SECONDS:g} s"

@@ -1,19 +1,20 @@
 """Copies the log of an attempt to the job's ``log_path``: whatever the outcome, which it never changes."""
 
-import hashlib
 import logging
 import math
 import tempfile
 import time
 from collections.abc import Iterator
-from itertools import chain
+from functools import partial
 from pathlib import Path
 
 from app.domain.lifecycle.events import EventType
-from app.storage.logs import LogLines, LogReader
+from app.storage.logs import LogReader
 from trainyard.protocol.commands import DRAIN
+from workers.publishing.copying import digest_of
 from workers.publishing.orders import File, PublishOrder
 from workers.publishing.runner import Publication, log_options
+from workers.publishing.streams import Contents, FileStreams
 from workers.supervisor.finished_attempt import FinishedAttempt
 from workers.supervisor.recording.report_writer import Note
 
@@ -28,54 +29,57 @@ LEAVING_SECONDS = 5.0
 
 
 def deliver_logs(attempt: FinishedAttempt) -> None:
-    """Copy the lines of this node's ranks, one file per rank. They are stored already."""
+    """Copy the lines of this node's ranks, one file per rank. They are stored already, and read from there twice: for
+    the size and digest of each file, and to send it.
+    """
     work = attempt.work
     if not log_options(work) or attempt.is_lost():
         return
     try:
-        with tempfile.TemporaryDirectory(prefix="log-", dir=attempt.context.run.taken_over) as directory:
-            files = tuple(_written(attempt, Path(directory)))
-            if files:
-                _copy(attempt, Path(directory), files)
+        if contents := _contents(attempt):
+            with tempfile.TemporaryDirectory(prefix="log-", dir=attempt.context.run.taken_over) as directory:
+                _copy(attempt, Path(directory) / "source", contents)
     except Exception as error:
         log.exception("the log of the attempt can't be copied")
         _warn(attempt, f"{type(error).__name__}: {error}")
 
 
-def _written(attempt: FinishedAttempt, directory: Path) -> Iterator[File]:
-    reader = LogReader(attempt.context.storage, attempt.work.job_id)
+def _contents(attempt: FinishedAttempt) -> Contents:
+    reader, found = LogReader(attempt.context.storage, attempt.work.job_id), {}
     for rank in reader.ranks(attempt.work.attempt):
-        blocks = reader.blocks(rank=rank, attempt=attempt.work.attempt, live=False)
-        first = next(blocks, None)
+        first = next(reader.blocks(rank=rank, attempt=attempt.work.attempt, live=False), None)
         if first is None or (attempt.work.is_gang and first.node != attempt.work.part):
             continue  # the supervisor of its node copies it
-        path = directory / f"rank-{rank}.log"
-        yield _file(path, chain([first], blocks))
+        found[f"rank-{rank}.log"] = partial(_text, attempt, rank)
+    return found
 
 
-def _file(path: Path, blocks: Iterator[LogLines]) -> File:
-    digest, size = hashlib.sha256(), 0
-    with path.open("wb") as file:
-        for block in blocks:
-            data = "".join(f"{block.at} {text}\n" for text in block.texts).encode()
-            file.write(data)
-            digest.update(data)
-            size += len(data)
-    return File(path=path.name, size_bytes=size, sha256=digest.hexdigest())
+def _text(attempt: FinishedAttempt, rank: int) -> Iterator[bytes]:
+    reader = LogReader(attempt.context.storage, attempt.work.job_id)
+    for block in reader.blocks(rank=rank, attempt=attempt.work.attempt, live=False):
+        yield "".join(f"{block.at} {text}\n" for text in block.texts).encode()
 
 
-def _copy(attempt: FinishedAttempt, directory: Path, files: tuple[File, ...]) -> None:
-    work = attempt.work
+def _files(contents: Contents) -> Iterator[File]:
+    for name, content in contents.items():
+        size, digest = digest_of(content(), lambda _: None)
+        yield File(path=name, size_bytes=size, sha256=digest)
+
+
+def _copy(attempt: FinishedAttempt, source: Path, contents: Contents) -> None:
+    work, files = attempt.work, tuple(_files(contents))
     node = f"-node-{work.part}" if work.is_gang else ""
     options = log_options(work, f"{work.job_id}/attempt-{work.attempt}{node}")
-    order = PublishOrder(job_id=work.job_id, job_name=work.name, source=directory, files=files)
+    order = PublishOrder(job_id=work.job_id, job_name=work.name, source=source, files=files, is_streamed=True)
     publication = Publication(attempt.settings, work, order, options=options, on_done=attempt.loop.wake)
-    hurry = Hurry(attempt)
+    streams, hurry = FileStreams(source, contents), Hurry(attempt)
+    streams.start()
     publication.start()
     try:
         attempt.loop.run_until(lambda: publication.result is not None or hurry.is_over())
     finally:
         publication.stop()
+        streams.stop()
     result = publication.result
     if result is None:
         _warn(attempt, f"this took longer than the {hurry.seconds:g} s that the end of the job may take for it")

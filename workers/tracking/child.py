@@ -6,7 +6,8 @@ import selectors
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import IO, Any
 
 from workers.fetching.child_client import child_environment
@@ -17,16 +18,17 @@ _BLOCK, _MOST_BYTES = 1 << 16, 1 << 20
 
 
 class TrackingChild:
-    """Started by a thread that outlives it: the kernel ends it with that thread. Raises NotDelivered."""
+    """``process`` was started with pipes by a thread that outlives it, since the kernel ends it with that thread;
+    ``around`` is closed after it. ``refusals`` tells, once it has failed, why it could not
+    connect, as far as others than itself know.
+    """
 
-    def __init__(self) -> None:
-        command = [sys.executable, "-m", "workers.tracking", "--die-with", str(os.getpid())]
-        try:
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=child_environment()
-            )
-        except OSError as error:
-            raise NotDelivered(f"no process could be started for it: {error}") from error
+    def __init__(
+        self, process: "subprocess.Popen[bytes]", around: ExitStack, refusals: Callable[[], Sequence[str]] = tuple
+    ) -> None:
+        self._process = process
+        self._around = around
+        self._refusals = refusals
         self._rest = b""
 
     def ask(self, request: Mapping[str, Any], seconds: float) -> int:
@@ -41,7 +43,7 @@ class TrackingChild:
         except OSError as error:
             raise ProcessEnded from error
         if "problem" in answer:
-            raise NotDelivered(answer["problem"], refused=answer["refused"])
+            raise NotDelivered("; ".join((answer["problem"], *self._refusals())), refused=answer["refused"])
         return int(answer["seq"])
 
     def kill(self) -> None:
@@ -55,6 +57,7 @@ class TrackingChild:
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 _close(pipe)
+        self._around.close()
 
     def _line(self, pipe: IO[bytes], deadline: float) -> bytes:
         """Raises NotDelivered after the deadline, or at its end."""
@@ -69,6 +72,16 @@ class TrackingChild:
                 self._rest += read
         line, _, self._rest = self._rest.partition(b"\n")
         return line
+
+
+def plain_child() -> TrackingChild:
+    """A process that connects by itself, only where it may. Raises NotDelivered."""
+    command = [sys.executable, "-m", "workers.tracking", "--die-with", str(os.getpid())]
+    try:
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=child_environment())
+    except OSError as error:
+        raise NotDelivered(f"no process could be started for it: {error}") from error
+    return TrackingChild(process, ExitStack())
 
 
 def _close(pipe: IO[bytes]) -> None:

@@ -1,5 +1,7 @@
 """Why something could not be delivered to a tracking service."""
 
+PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})  # statuses of answers after which another try may succeed
+
 
 class NotDelivered(Exception):
     """``refused``: the service was reached and said no, which does not pass by itself."""

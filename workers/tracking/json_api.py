@@ -11,11 +11,10 @@ from urllib.parse import urlencode
 from app.domain.spec.rules.tracking import ALLOW_SETTING
 from app.services.access.guarded_http import FAILURES, Request, exchange, problem_of
 from workers.fetching.uris import shown
-from workers.tracking.failures import NotDelivered
+from workers.tracking.failures import PASSING, NotDelivered
 
 MOST_BYTES = 4 << 20
 CODE_CHARACTERS, MESSAGE_CHARACTERS = 64, 300  # of what a server says
-PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
 class ServerRefuses(NotDelivered):

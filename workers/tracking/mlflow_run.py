@@ -71,7 +71,7 @@ class MlflowRun:
 
     def send(self, points: Sequence[list[Any]], seq: int, attempt: int) -> None:
         """Deliver points of an attempt and note how far they reach. Raises NotDelivered."""
-        steps = [int(step) for _, step, _, _ in points]
+        steps = [int(step) for _, step, *_ in points]
         last_step = max(self._last_step, *steps)
         tags = {SEQ_TAG: str(seq), STEP_TAG: str(last_step), ATTEMPT_TAG: str(attempt)}
         if str(attempt) != self._attempt and min(steps) <= self._last_step:
@@ -79,7 +79,7 @@ class MlflowRun:
             tags[f"{REPEATED_TAG}{attempt}"] = f"steps {min(steps)} to {self._last_step}"
         metrics = [
             {"key": _name(name), "value": value, "timestamp": at_ms, "step": step}
-            for name, step, at_ms, value in points
+            for name, step, at_ms, value, *_ in points
         ]
         self._api.post(f"{API}/runs/log-batch", {"run_id": self._id, "metrics": metrics, "tags": _listed(tags)})
         self._last_step, self._attempt = last_step, str(attempt)

@@ -17,8 +17,8 @@ MOST_POINTS = 900
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """Points of one attempt in order of arrival, as ``[name, step, milliseconds since 1970, value]``; ``seq`` is the
-    last one's arrival number.
+    """Points of one attempt in order of arrival, as ``[name, step, milliseconds since 1970, value, arrival number]``;
+    ``seq`` is the last one's arrival number.
     """
 
     points: Sequence[list[Any]]
@@ -34,7 +34,9 @@ def next_batch(db: Database, job_id: str, seq: int) -> Batch | None:
             return None
         attempt = rows[0].attempt
         mine = list(takewhile(lambda row: row.attempt == attempt, rows))
-        points = [[row.name, row.step, int(row.at.timestamp() * 1000), row.special or row.value] for row in mine]
+        points = [
+            [row.name, row.step, int(row.at.timestamp() * 1000), row.special or row.value, row.seq] for row in mine
+        ]
         return Batch(points=points, seq=mine[-1].seq, attempt=attempt)
 
 

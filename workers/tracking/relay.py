@@ -13,7 +13,7 @@ from typing import Any
 
 from app.database.engine import Database
 from app.database.transient_errors import is_transient
-from workers.tracking.child import START_SECONDS, TrackingChild
+from workers.tracking.child import START_SECONDS, TrackingChild, plain_child
 from workers.tracking.failures import NotDelivered, ProcessEnded
 from workers.tracking.points import next_batch
 from workers.tracking.run_facts import CALLS_IN_A_ROUND
@@ -34,12 +34,16 @@ class Service:
     first: Mapping[str, Any] = field(repr=False)
     timeout_seconds: float
     flush_seconds: float
+    start: Callable[[], TrackingChild] = plain_child  # raises NotDelivered
+    # Its client delivers in the background: what has arrived is known when the run is opened, and when it has ended.
+    is_late: bool = False
 
 
 @dataclass
 class Round:
-    """One round of delivery: what is there, then the job's state if one is given."""
+    """One round of delivery: what is there, then how the attempt has ended, and the job's state, if they are given."""
 
+    outcome: str = ""
     state: str = ""
     at_ms: int = 0
     is_asked: bool = False  # by the supervisor, whose ranks have ended
@@ -58,6 +62,7 @@ class Relay:
         self._has_warned = False  # of a refusal
         self._pause = 0.0  # after failures
         self.reached: int | None = None  # arrival number up to which it has the points; None: not known yet
+        self._given = 0  # up to which the child has them
         self.problem = ""  # of the last try
         self._thread = threading.Thread(target=self._run, name="tracking", daemon=True)
 
@@ -68,9 +73,13 @@ class Relay:
     def start(self) -> None:
         self._thread.start()
 
-    def begin_round(self, state: str = "", at_ms: int = 0) -> Round:
-        """Have the rest delivered, and then the state."""
-        last = Round(state, at_ms, is_asked=True)
+    @property
+    def is_late(self) -> bool:
+        return self._service.is_late
+
+    def begin_round(self, *, outcome: str = "", state: str = "", at_ms: int = 0) -> Round:
+        """Have the rest delivered, and then the outcome of the attempt, or the state of the job."""
+        last = Round(outcome, state, at_ms, is_asked=True)
         self._rounds.put(last)
         return last
 
@@ -144,17 +153,28 @@ class Relay:
         """Raises NotDelivered."""
         if self._child is None:
             self._open()
-        while batch := next_batch(self._db, self._job_id, self.reached or 0):
-            self.reached = self._ask({"points": batch.points, "seq": batch.seq, "attempt": batch.attempt})
+        while batch := next_batch(self._db, self._job_id, self._given):
+            self._given = self._ask({"points": batch.points, "seq": batch.seq, "attempt": batch.attempt})
+            if not self.is_late:
+                self.reached = self._given
+        if due.outcome and self.is_late:
+            self.reached = self._ask({"outcome": due.outcome, "seq": self._given})
         if due.state:
-            self._ask({"state": due.state, "at_ms": due.at_ms, "seq": self.reached or 0})
+            self._ask({"state": due.state, "at_ms": due.at_ms, "seq": self._given})
 
     def _open(self) -> None:
+        """Raises NotDelivered."""
         with self._lock:
             if self._gives_up:
                 raise NotDelivered(TOO_LATE)
-            self._child = TrackingChild()
-        self.reached = self._ask(self._service.first, START_SECONDS)
+        self._keep(self._service.start())
+        self.reached = self._given = self._ask(self._service.first, START_SECONDS)
+
+    def _keep(self, child: TrackingChild) -> None:
+        with self._lock:
+            self._child = child
+            if self._gives_up:  # while it was started
+                child.kill()
 
     def _ask(self, request: Mapping[str, Any], more_seconds: float = 0.0) -> int:
         if self._child is None:

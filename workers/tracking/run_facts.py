@@ -4,10 +4,13 @@ These come from the stored document, which has no secrets.
 """
 
 import json
+import math
+import re
 import time
 from typing import Any
 
-from app.domain.spec.model import Tracker
+from app.domain.spec.model import WANDB, Tracker
+from app.domain.spec.rules.tracking import WANDB_URL
 from app.domain.spec.secrets import tracker_token_path
 from app.services.attempts.work_orders import Work
 from config.settings import Settings
@@ -15,6 +18,8 @@ from workers.job_secrets import opened_secrets
 
 SWEEP_LABEL, TRIAL_LABEL = "trainyard/sweep", "trainyard/trial"
 MOST_PARAMS = 500
+LONGEST_WANDB_TAG = 64
+_WHOLE = re.compile(r"-?[0-9]{1,18}")
 CALLS_IN_A_ROUND = 4.0  # a round of calls, such as finding the run and describing it, may take so many timeouts
 
 
@@ -22,14 +27,38 @@ def service_request(settings: Settings, work: Work, number: int) -> dict[str, An
     """The first request to the process of a service: where it is, how it is opened, and what its run shows."""
     tracker = work.document.tracking[number]
     service = {
-        "url": tracker.url or "",
+        "url": tracker.url or (WANDB_URL if tracker.kind == WANDB else ""),
         "username": tracker.username or "",
         "token": opened_secrets(settings, work.sealed_secrets).get(tracker_token_path(number), ""),
         "allow": list(settings.tracking.allow),
         "timeout_seconds": settings.tracking.timeout_seconds,
         "round_seconds": settings.tracking.timeout_seconds * CALLS_IN_A_ROUND,
     }
-    return {"service": service, "facts": _facts(work, tracker)}
+    return {"service": service, "facts": (_wandb_facts if tracker.kind == WANDB else _facts)(work, tracker)}
+
+
+def _wandb_facts(work: Work, tracker: Tracker) -> dict[str, Any]:
+    labels, started_from = work.document.labels, work.document.training_config.resume_from_checkpoint
+    config = {name: _typed(value) for name, value in _params(work).items()}
+    return {
+        "job_id": work.job_id,
+        "name": work.name,
+        "project": tracker.experiment or work.project,
+        "entity": tracker.entity or "",
+        "config": {**config, **({"started_from": started_from} if started_from else {})},
+        "tags": [f"{name}={value}"[:LONGEST_WANDB_TAG] for name, value in labels.items()],
+        "group": labels.get(SWEEP_LABEL, ""),
+        "job_type": work.training_type,
+    }
+
+
+def _typed(value: str) -> object:
+    """Hyperparameters are stored as texts; those that are numbers are compared as such."""
+    try:
+        found = float(value) if not _WHOLE.fullmatch(value) else int(value)
+    except ValueError:
+        return value
+    return found if math.isfinite(found) else value
 
 
 def _facts(work: Work, tracker: Tracker) -> dict[str, Any]:

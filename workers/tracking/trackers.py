@@ -2,12 +2,16 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any
 from urllib.parse import urlsplit
 
 from app.database.engine import Database
+from app.domain.spec.model import WANDB
 from app.services.attempts.work_orders import Work
 from config.settings import Settings
+from workers.tracking.child import TrackingChild, plain_child
 from workers.tracking.points import count_after
 from workers.tracking.relay import Relay, Service
 from workers.tracking.run_facts import service_request
@@ -17,17 +21,21 @@ log = logging.getLogger(__name__)
 # For a service that was away at the last try, for attempts whose end users wait for, and for the job's last state.
 SHORT_SECONDS = 2.0
 OnWarning = Callable[[str, dict[str, object]], None]
+StartConfined = Callable[[Mapping[str, Any]], TrackingChild]  # for a first request; raises NotDelivered
 
 
 class Trackers:
     """Serves nothing for jobs without ``tracking``, and on nodes of a gang other than the first.
 
-    ``on_warning`` gets message and data for the job's history, on any thread.
+    ``on_warning`` gets message and data for the job's history, on any thread; ``confined`` starts the processes of
+    clients that must be kept from other servers.
     """
 
-    def __init__(self, settings: Settings, db: Database, work: Work, on_warning: OnWarning) -> None:
+    def __init__(
+        self, settings: Settings, db: Database, work: Work, on_warning: OnWarning, confined: StartConfined
+    ) -> None:
         self._end_seconds = settings.tracking.end_seconds
-        self._db, self._work, self._on_warning = db, work, on_warning
+        self._db, self._work, self._on_warning, self._confined = db, work, on_warning, confined
         self._relays = tuple(
             Relay(db, work.job_id, service, lambda problem: on_warning(problem, {}))
             for service in self._services(settings, work)
@@ -38,11 +46,14 @@ class Trackers:
         for relay in self._relays:
             relay.start()
 
-    def finish(self, *, hurries: bool) -> None:
-        """Deliver the rest within a bounded time, and say in the job's history what could not be delivered."""
-        now = time.monotonic()
+    def finish(self, outcome: str) -> None:
+        """Deliver the rest within a bounded time, and say in the job's history what could not be delivered.
+
+        ``outcome`` is how the attempt has ended; people wait for the ends of all but completed and failed ones.
+        """
+        now, hurries = time.monotonic(), outcome not in ("completed", "failed")
         rounds = [
-            (relay, relay.begin_round(), SHORT_SECONDS if hurries or relay.problem else self._end_seconds)
+            (relay, relay.begin_round(outcome=outcome), self._seconds_of(relay, hurries=hurries))
             for relay in self._relays
         ]
         for relay, last, seconds in rounds:
@@ -52,7 +63,7 @@ class Trackers:
     def end(self, state: str) -> None:
         """Send the job's state to the services that answer, once that is written."""
         now, at_ms = time.monotonic(), int(time.time() * 1000)
-        rounds = [(relay, relay.begin_round(state, at_ms)) for relay in self._relays if not relay.problem]
+        rounds = [(relay, relay.begin_round(state=state, at_ms=at_ms)) for relay in self._relays if not relay.problem]
         for relay, last in rounds:
             relay.wait(last, max(0.0, now + SHORT_SECONDS - time.monotonic()))
 
@@ -60,10 +71,16 @@ class Trackers:
         for relay in self._relays:
             relay.close()
 
+    def _seconds_of(self, relay: Relay, *, hurries: bool) -> float:
+        if relay.problem:
+            return SHORT_SECONDS
+        # What a client has in memory is lost with it, and it does not say how much that was.
+        return SHORT_SECONDS if hurries and not relay.is_late else self._end_seconds
+
     def _services(self, settings: Settings, work: Work) -> tuple[Service, ...]:
         """Never raises: secrets that can't be opened fail the attempt elsewhere, with their cause."""
         try:
-            return tuple(_services(settings, work))
+            return tuple(_services(settings, work, self._confined))
         except Exception as error:
             log.exception("tracking is not served")
             self._on_warning(f"tracking is not served because of a fault of the platform: {type(error).__name__}", {})
@@ -78,17 +95,21 @@ class Trackers:
             return
         if missing:
             points = "1 metric point was" if missing == 1 else f"{missing} metric points were"
+            delivered = "certainly delivered" if relay.is_late else "delivered"
             problem = f": {relay.problem}" if relay.problem else ""
-            self._on_warning(f"{relay.what}: {points} not delivered{problem}", {"points": missing})
+            self._on_warning(f"{relay.what}: {points} not {delivered}{problem}", {"points": missing})
 
 
-def _services(settings: Settings, work: Work) -> Iterable[Service]:
+def _services(settings: Settings, work: Work, confined: StartConfined) -> Iterable[Service]:
     """The services of the job's document, in its order."""
     ours = settings.tracking
     for number, tracker in enumerate(work.document.tracking if work.part == 0 else ()):
+        first, is_wandb = service_request(settings, work, number), tracker.kind == WANDB
         yield Service(
-            what=f"tracking.{number} ({tracker.kind} at {urlsplit(tracker.url or '').hostname})",
-            first=service_request(settings, work, number),
+            what=f"tracking.{number} ({tracker.kind} at {urlsplit(first['service']['url']).hostname})",
+            first=first,
             timeout_seconds=ours.timeout_seconds,
             flush_seconds=ours.flush_seconds,
+            start=partial(confined, first) if is_wandb else plain_child,
+            is_late=is_wandb,
         )

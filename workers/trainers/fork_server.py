@@ -18,6 +18,7 @@ from typing import NoReturn
 from app.domain.spec.inference import TRANSFORMERS
 from app.host.command_line import show_command_line
 from app.host.forks import close_descriptors, run_as_program
+from app.host.landlock import stay_below
 from app.host.oom_score import OF_SANDBOXES, raise_oom_score
 from app.host.system_calls import filter_program, restrict
 from trainyard.protocol.run_spec import RunSpec
@@ -104,6 +105,8 @@ def _enter(request: Request) -> None:
 def _become_agent(request: Request, *, is_warm: bool) -> NoReturn:
     """What `python -m workers.rank.agent` in the sandbox would be."""
     control, *logs = _become(request)
+    with _giving_up():
+        stay_below(Path("/"))  # as the program does
     spec = Path(request.fields["spec"])
     run_as_program(
         lambda: agent.run(spec, logs, control, fork_rank=_fork_rank if is_warm else None),

@@ -47,12 +47,6 @@ def _role(
             )
     role, count = task["role"].lower(), (task.get("task_resource") or {}).get("node_count", 1)
     program = ROLLOUT if role.startswith(ROLLOUT) else TRAIN
-    if program == TRAIN and count > 1:
-        raise BadSpec(
-            "the training of a built-in method with rollouts is on one node; make it 1, and name a flavor with more "
-            "devices",
-            field=f"tasks.{number}.task_resource.node_count",
-        )
     environment = environment_of(task["algorithm"])
     return {
         "role": role,

@@ -139,11 +139,25 @@ _COMPUTE: Table = {
 }
 _STORAGE: Table = {
     "pvc.name": _NAME_OF_VOLUME,
-    "pvc.existingPvc": acted_on("true: pvc://CLAIM; else the volume is ignored, with a warning: a new claim is empty"),
-    "pvc.claimName": acted_on("the claim pvc://CLAIM, whose directory the operator configures"),
+    "pvc.existingPvc": acted_on("true: pvc://CLAIM; else a claim of the project is made at the workload's start"),
+    "pvc.claimName": acted_on("the claim pvc://CLAIM; a new one without a name is called WORKLOAD-VOLUME"),
     "pvc.path": _MOUNT_PATH,
-    "pvc.readOnly": _READ_ONLY,
-    "pvc.ephemeral": warned("volumes are not deleted with the training"),
+    "pvc.readOnly": acted_on(
+        "false: the workload writes to the claim, on nodes with a sandbox, unless another volume is mounted in it, "
+        "which has a warning. Without it an existing claim is read-only, and a new one writable"
+    ),
+    "pvc.ephemeral": acted_on(
+        "true: a new claim is a directory of each node, empty at each start and deleted when the workload is stopped "
+        "or ends; existing claims are never deleted"
+    ),
+    "pvc.claimInfo.size": warned("sizes of claims are those of the operator's file system"),
+    "pvc.claimInfo.storageClass": warned("claims are directories of the operator's file system"),
+    "pvc.claimInfo.accessModes.readWriteOnce": acted_on("the new claim is writable, on any number of nodes"),
+    "pvc.claimInfo.accessModes.readOnlyMany": acted_on("the new claim is read-only, unless it is writable, too"),
+    "pvc.claimInfo.accessModes.readWriteMany": acted_on("the new claim is writable"),
+    "pvc.claimInfo.volumeMode": acted_on("Filesystem; Block is ignored, with a warning"),
+    "pvc.claimInfo.addedAttrValues.key": warned("claims are directories of the operator's file system"),
+    "pvc.claimInfo.addedAttrValues.value": warned("claims are directories of the operator's file system"),
     "pvc.dataSharing": warned("sharing of claims is configured by the operator"),
     "pvc.exclude": _EXCLUDE,
     "git.name": _NAME_OF_VOLUME,
@@ -219,7 +233,6 @@ _IGNORED: dict[str, str] = {
     "spec.environmentVariables.userCredential": "user credentials are not supported: use a secret of the project",
     "spec.compute.extendedResources": "extended resources are not supported: use a node label in nodePools",
     "spec.storage.dataVolume": "data volumes are not supported: use a claim, a directory or a URI that jobs may read",
-    "spec.storage.pvc.claimInfo": "claims are not created: use an existing one",
     "spec.storage.git.secretRef": _NO_CREDENTIALS.note,
 }
 _DISTRIBUTED: Table = {

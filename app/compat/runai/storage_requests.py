@@ -22,7 +22,11 @@ def _mode() -> Matching:
 
 _AccessModes = document(
     "PvcAccessModes",
-    {"readWriteOnce": Flag(**IGNORED), "readOnlyMany": Flag(**IGNORED), "readWriteMany": Flag(**IGNORED)},
+    {
+        "readWriteOnce": Flag(**says("The new claim is writable, on any number of nodes")),
+        "readOnlyMany": Flag(**says("The new claim is read-only, unless it is writable, too")),
+        "readWriteMany": Flag(**says("The new claim is writable")),
+    },
 )
 _AddedValue = document("PvcAddedValue", {"key": Text(longest=63, shortest=1, required=True), "value": Text(**IGNORED)})
 _ClaimInfo = document(
@@ -31,7 +35,7 @@ _ClaimInfo = document(
         "size": quantity(**IGNORED),
         "storageClass": name(**IGNORED),
         "accessModes": Section(_AccessModes),
-        "volumeMode": Choice(("Filesystem", "Block"), **IGNORED),
+        "volumeMode": Choice(("Filesystem", "Block"), **says("Filesystem; Block is ignored with a warning")),
         "addedAttrValues": fields.List(Section(_AddedValue), validate=MANY),
     },
 )
@@ -51,11 +55,13 @@ Storage = document(
         "pvc": _volumes(
             "Pvc",
             {
-                "existingPvc": Flag(**says("true: pvc://CLAIM; else it is ignored with a warning")),
-                "claimName": Text(longest=63, shortest=1, **says("The claim")),
+                "existingPvc": Flag(**says("true: pvc://CLAIM; else a claim is made at the start")),
+                "claimName": Text(
+                    longest=63, shortest=1, **says("The claim; a new one without a name is called WORKLOAD-VOLUME")
+                ),
                 "path": path(**says(_ABSOLUTE)),
-                "readOnly": Flag(**_ONLY_READ),
-                "ephemeral": Flag(**IGNORED),
+                "readOnly": Flag(**says("false: the training writes to the claim; default true for existing ones")),
+                "ephemeral": Flag(**says("true: a new claim is deleted when the training is stopped or ends")),
                 "claimInfo": Section(_ClaimInfo),
                 "dataSharing": Flag(**IGNORED),
             },

@@ -108,7 +108,7 @@ def to_native(
     """``name``: the final one of the workload; ``may_read``: whether jobs may read a directory. Raises BadSpec."""
     spec: Mapping[str, Any] = training.get("spec") or {}
     master: Mapping[str, Any] = (training.get("masterSpec") or {}) if distributed else {}
-    volumes = volumes_of(spec.get("storage") or {}, may_read)
+    volumes = volumes_of(spec.get("storage") or {}, may_read, name)
     warnings = [*volumes.warnings, *reserved(spec, REST), *reserved(master, MASTERS)]
     has_image = uses_images and bool(spec.get("image"))
     by_mpi = _framework_of(spec) == MPI if distributed else starts_by_mpi(spec, has_image=has_image)
@@ -188,8 +188,13 @@ def _stored(training: Mapping[str, Any], *, distributed: bool) -> dict[str, Any]
 def _place(
     spec: Mapping[str, Any], volumes: Volumes, may_read: Callable[[str], bool], *, has_image: bool
 ) -> tuple[str | None, Place]:
-    """The working directory as the job's code, if it exists on the nodes; and where commands run."""
+    """The working directory as the job's code, if it exists on the nodes; and where commands run.
+
+    One in a claim that the workload writes to is there, and no code.
+    """
     directory = spec.get("workingDir") or None
+    if directory and any(f"{directory}/".startswith(f"{claim.mounted}/") for claim in volumes.claims):
+        return None, Place(volumes.found, directory, has_image)
     code = location_of(volumes.found, directory) or (directory if may_read(directory) else None) if directory else None
     return code, Place(volumes.found, directory if has_image and code is None else None, has_image)
 
@@ -202,7 +207,7 @@ def _without_command(spec: Mapping[str, Any], pods: Pods, place: Place, *, is_fo
         yield warning("spec.stdin", "without a command the image decides; set command")
     if place.directory and is_of_image:
         yield warning("spec.workingDir", "without a command the image decides; set command")
-    if spec.get("workingDir") and not is_found and not place.has_image:
+    if spec.get("workingDir") and not (is_found or place.has_image or place.directory):
         yield warning("spec.workingDir", "is neither readable for jobs nor in a volume")
 
 

@@ -1,7 +1,7 @@
 """Volumes of a training → directories that jobs may read, and empty directories, at the mount paths.
 
-A host path is read in place, an existing claim is `pvc://CLAIM`, and other volumes are directories below a storage
-root: `nfs/SERVER/PATH`, `git/HOST/OWNER/NAME`, `s3/BUCKET`.
+A host path is read in place, an existing claim is `pvc://CLAIM`, or a mount if the workload writes to it, and other
+volumes are directories below a storage root: `nfs/SERVER/PATH`, `git/HOST/OWNER/NAME`, `s3/BUCKET`.
 """
 
 import math
@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from app.compat.mounts import Mount, mount_of_data
 from app.compat.quantities import amount_of
+from app.compat.runai.claims import is_mounted, mount_of_claim, name_of_claim
 from app.domain.spec.model import EMPTY, MEMORY
 from app.domain.spec.rules.mounts import why_not_free
 from app.schemas.spec.field_verdicts import warning
@@ -22,7 +23,7 @@ _KINDS = ("hostPath", "nfs", "pvc", "git", "s3")
 _NEEDED = {
     "hostPath": "path is required",
     "nfs": "server is required",
-    "pvc": "a new claim would be empty: use an existing one, with existingPvc and claimName",
+    "pvc": "claimName is required",
     "git": "the URL of a repository is required",
     "s3": "bucket is required",
 }
@@ -31,25 +32,36 @@ _SSH = re.compile(r"[\w.-]+@([\w.-]+):(.+)", re.ASCII)
 
 
 class Volumes(NamedTuple):
-    """Mounts in the order of the native data sources, empty directories, and a warning for each ignored volume."""
+    """Mounts in the order of the native data sources, claims that are mounts alone, empty directories, and a warning
+    for each ignored volume.
+    """
 
     found: Sequence[Mount]
+    claims: Sequence[Mount]
     empty: Sequence[Mount]
     warnings: Sequence[str]
 
     @property
     def mounts(self) -> Sequence[Mount]:
-        return [*self.found, *self.empty]
+        return [*self.found, *self.claims, *self.empty]
 
 
-def volumes_of(storage: Mapping[str, Any], may_read: Callable[[str], bool]) -> Volumes:
+def volumes_of(storage: Mapping[str, Any], may_read: Callable[[str], bool], workload: str) -> Volumes:
+    """``workload`` is the name of the workload."""
     found: list[Mount] = []
+    claims: list[Mount] = []
     warnings: list[str] = []
     for kind in _KINDS:
         for number, each in enumerate(storage.get(kind) or []):
             if each.get("exclude"):
                 continue
-            field = f"spec.storage.{kind}.{each.get('name', number)}"
+            named = str(each.get("name", number))
+            field = f"spec.storage.{kind}.{named}"
+            if kind == "pvc" and is_mounted(each):
+                claim = mount_of_claim(each, name_of_claim(workload, named), storage, field, warnings)
+                claims += [claim] if claim else []
+                if claim or not each.get("existingPvc"):
+                    continue
             mounted = str(each.get(_path_of(kind)) or "").rstrip("/")
             location = _location(kind, each)
             if problem := _problem(kind, mounted, location, may_read):
@@ -58,9 +70,9 @@ def volumes_of(storage: Mapping[str, Any], may_read: Callable[[str], bool]) -> V
             if problem := _why_not_there(mounted, found):
                 warnings.append(warning(f"{field}.{_path_of(kind)}", problem))
             found.append(mount_of_data(mounted, location, len(found)))
-            if kind in ("hostPath", "nfs", "pvc") and each.get("readOnly") is False:
+            if kind in ("hostPath", "nfs") and each.get("readOnly") is False:
                 warnings.append(warning(f"{field}.readOnly", "volumes are read-only: write to TRAINYARD_OUTPUT_DIR"))
-    return Volumes(found, _empty_directories(storage, warnings), warnings)
+    return Volumes(found, claims, _empty_directories(storage, warnings), warnings)
 
 
 def _path_of(kind: str) -> str:
@@ -116,8 +128,7 @@ def _location(kind: str, volume: Mapping[str, Any]) -> str:
         server, path = volume.get("server"), str(volume.get("path") or "").strip("/")
         return f"nfs/{server}/{path}".rstrip("/") if server else ""
     if kind == "pvc":
-        # A new claim would be empty.
-        return f"pvc://{volume['claimName']}/." if volume.get("existingPvc") and volume.get("claimName") else ""
+        return f"pvc://{volume['claimName']}/." if volume.get("claimName") else ""
     if kind == "s3":
         return f"s3/{volume['bucket']}" if volume.get("bucket") else ""
     return _repository(str(volume.get("repository") or ""))

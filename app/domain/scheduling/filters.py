@@ -120,8 +120,12 @@ def _enough_storage(request: Request, node: NodeCapacity) -> str:
 
 
 def _has_capabilities(request: Request, node: NodeCapacity) -> str:
-    missing = sorted(request.required_capabilities - node.capabilities)
-    return f"lacks the capabilities {', '.join(missing)}" if missing else ""
+    missing = request.required_capabilities - node.capabilities
+    if not missing:
+        return ""
+    demanded = sorted(missing & request.demand.words)
+    whose = f" (project {request.demand.project} demands {', '.join(demanded)})" if demanded else ""
+    return f"lacks the capabilities {', '.join(sorted(missing))}{whose}"
 
 
 def _has_required_labels(request: Request, node: NodeCapacity) -> str:

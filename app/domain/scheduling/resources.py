@@ -10,7 +10,7 @@ from app.domain.spec.frameworks.requirements import needed
 from app.domain.spec.inference import TRAINING
 from app.domain.spec.model import JobDocument
 from app.domain.spec.role_documents import document_of
-from app.domain.spec.roles import Affinity
+from app.domain.spec.roles import TRAIN, Affinity
 from app.domain.units import WHOLE
 
 _SLICE = "-mig-"
@@ -93,14 +93,28 @@ class GpuType(NamedTuple):
     memory_mb: int = 0
 
 
+class Demand(NamedTuple):
+    """Capabilities that a project demands of the nodes of its jobs."""
+
+    project: str
+    words: frozenset[str]
+
+
+NO_DEMAND = Demand("", frozenset())
+
+
 @dataclass(frozen=True, kw_only=True)
 class RoleRequest:
-    """``count`` instances of a role of a job, each with the resources of ``each``, which has no roles."""
+    """``count`` instances of a role of a job, each with the resources of ``each``, which has no roles.
+
+    ``alike``: the devices of all of them are of one type.
+    """
 
     role: str
     count: int
     each: "Request"
     affinity: tuple[Affinity, ...] = ()
+    alike: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +137,7 @@ class Request:
     ram_min_mb: int = 0
     storage_min_mb: int = 0
     required_capabilities: frozenset[str] = frozenset()
+    demand: Demand = NO_DEMAND  # those of them that the project alone requires
     # Labels or names of nodes: all required, none forbidden; preferred and avoided ones count in the score.
     required_labels: frozenset[str] = frozenset()
     forbidden_labels: frozenset[str] = frozenset()
@@ -339,8 +354,9 @@ def request_of(document: JobDocument, *, has_gpus: bool) -> Request:
     )
 
 
-def demanding(request: Request, words: frozenset[str]) -> Request:
+def demanding(request: Request, demand: Demand) -> Request:
     """The request of a job whose project demands these capabilities of its nodes."""
+    words = demand.words
     if words <= request.required_capabilities and all(
         words <= role.each.required_capabilities for role in request.roles
     ):
@@ -348,7 +364,8 @@ def demanding(request: Request, words: frozenset[str]) -> Request:
     return replace(
         request,
         required_capabilities=request.required_capabilities | words,
-        roles=tuple(replace(role, each=demanding(role.each, words)) for role in request.roles),
+        demand=Demand(demand.project, words - request.required_capabilities),
+        roles=tuple(replace(role, each=demanding(role.each, demand)) for role in request.roles),
     )
 
 
@@ -359,6 +376,7 @@ def _of_roles(document: JobDocument, *, has_gpus: bool) -> Request:
             count=role.count,
             each=request_of(document_of(document, role), has_gpus=has_gpus),
             affinity=role.affinity,
+            alike=role.program == TRAIN,  # its ranks wait for each other in every step
         )
         for role in document.tasks
     )

@@ -14,11 +14,12 @@ from app.domain.spec.section import Section
 STOP, ROLLBACK = "stop", "rollback"  # OnDivergence.action
 STEPS, EPOCHS = "steps", "epochs"  # HaltAt.unit
 END, CHECKPOINT, BEST = "end", "checkpoint", "best"  # PlannedEvaluation.on
-# Mount.type: an input of the job, its code, its outputs, a directory that is empty at the start of an attempt, or files
-# of the document
+MLFLOW, WANDB = "mlflow", "wandb"  # Tracker.kind
+# Mount.type: an input of the job, its code, its outputs, a directory that is empty at the start of an attempt, files of
+# the document, or a volume claim of the project
 DATA, MODEL, CODE, OUTPUT, EMPTY, MEMORY = ("data", "model", "code", "output", "empty", "memory")
-FILES = "files"
-MOUNT_TYPES = (DATA, MODEL, CODE, OUTPUT, EMPTY, MEMORY, FILES)
+FILES, CLAIM = "files", "claim"
+MOUNT_TYPES = (DATA, MODEL, CODE, OUTPUT, EMPTY, MEMORY, FILES, CLAIM)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,9 +239,12 @@ class Mount(Section):
     path: str = ""
     type: str = ""  # one of MOUNT_TYPES
     source: int = 0  # index in data_config.sources, for type data
-    sub_path: str = ""  # a part of the input, code or output; one of files
+    sub_path: str = ""  # a part of the input, code, output or claim; one of files
     size_mb: int = 0  # for type memory; 0: half of the machine's memory
     files: tuple[MountedFile, ...] = ()  # for type files
+    claim: str = ""  # its name, for type claim
+    read_only: bool = False  # for type claim
+    create: bool = False  # for type claim: make it where it does not exist
     required: bool = True  # False: nodes without a sandbox run the job without the mount
 
 
@@ -334,6 +338,7 @@ class Tracker(Section):
     kind: str = ""
     url: str | None = None
     experiment: str | None = None
+    entity: str | None = None  # of W&B: the user or team that owns the project
     username: str | None = None
     token: str | None = field(default=None, repr=False)
 

@@ -2,12 +2,18 @@
 
 from app.domain.spec.model import Framework, JobDocument
 from app.domain.spec.roles import ROLLOUT, TRAIN, Role, RoleTraining
+from app.domain.spec.roles import SCRIPT as PROGRAM_OF_A_SCRIPT
 
 SCRIPT, ARGUMENTS, COMMAND = "custom_script_path", "custom_arguments", "custom_command"
 # What a role has for each of its instances, and the job therefore not for a node.
 RESOURCES = (
     *("gpu_count", "device_type", "gpu_type", "gpu_memory_min_mb", "cpu_cores", "ram_min_mb", "storage_min_mb"),
     *("required_node_labels", "forbidden_node_labels"),
+)
+_CUSTOM = "CUSTOM"  # as hyperparameters.parsing has it, which is above this module
+_OF_TRAINER = (
+    *("hyperparameters", "resume_from_checkpoint", "evaluation", "evaluations", "on_divergence", "halt_at", "grader"),
+    "packages",
 )
 _LABELS = ("required_node_labels", "forbidden_node_labels")
 
@@ -17,6 +23,8 @@ def document_of(document: JobDocument, role: Role) -> JobDocument:
 
     Labels of nodes, and environment variables, are the job's and the role's together.
     """
+    if role.program == PROGRAM_OF_A_SCRIPT and document.training_config.framework.type != _CUSTOM:
+        document = _of_a_script(document)
     asked, own = role.resource_config, document.resource_config
     resources = {name: getattr(asked, name) for name in RESOURCES if name not in _LABELS}
     labels = {name: tuple(dict.fromkeys((*getattr(own, name), *getattr(asked, name)))) for name in _LABELS}
@@ -32,9 +40,21 @@ def document_of(document: JobDocument, role: Role) -> JobDocument:
 
 
 def training_of(document: JobDocument) -> JobDocument:
-    """What a built-in trainer trains, and on which devices: those of the role that trains, if the job has one."""
+    """What a built-in trainer trains, and on which devices: those of the role that trains, if the job has one.
+
+    Its instances are the nodes of the training.
+    """
     trains = next((role for role in document.tasks if role.program == TRAIN), None)
-    return document if trains is None else document_of(document, trains)
+    if trains is None:
+        return document
+    own = document_of(document, trains)
+    return own.changed(resource_config=own.resource_config.changed(node_count=trains.count))
+
+
+def _of_a_script(document: JobDocument) -> JobDocument:
+    """The job without what is its built-in trainer's alone: a script beside that is not concerned by it."""
+    training = document.training_config.without(*_OF_TRAINER).changed(framework=Framework().changed(type=_CUSTOM))
+    return document.without("data_config", "output_config").changed(training_config=training)
 
 
 def has_rollouts(document: JobDocument) -> bool:

@@ -9,7 +9,7 @@ from app.domain.spec.hyperparameters.parsing import CUSTOM
 from app.domain.sweeps.parameters import Value
 from app.domain.sweeps.population import halts_of_members
 from app.domain.sweeps.promotions import halts_of
-from app.domain.sweeps.spec import NONE, EarlyStopping, Method
+from app.domain.sweeps.spec import NONE, TOKENS, EarlyStopping, Method
 
 ENVIRONMENT = "environment."
 REFERENCE = re.compile(r"\$\(sweep\.([\w.-]+)\)", re.ASCII)
@@ -71,13 +71,15 @@ def with_priority(job: Mapping[str, Any], priority: int) -> dict[str, Any]:
 
 
 def with_evaluation(job: Mapping[str, Any], rule: EarlyStopping) -> dict[str, Any]:
-    """The job with an evaluation at every rung, unless it says itself when it evaluates, or runs a script.
+    """The job with an evaluation at every rung, unless it says itself when it evaluates, runs a script, or has rungs of
+    tokens, whose steps are not known before.
 
     By default a training evaluates when it saves a checkpoint, which may be long after the first rung.
     """
     found = copy.deepcopy(dict(job))
     training = _object(found, "training_config")
-    if rule.name == NONE or runs_script(job) or training.get("evaluation") is not None or not training:
+    is_planned = training.get("evaluation") is not None or not training
+    if rule.name == NONE or rule.unit == TOKENS or runs_script(job) or is_planned:
         return found
     training["evaluation"] = (
         {"strategy": "epoch"} if rule.unit == "epochs" else {"strategy": "steps", "steps": rule.min}

@@ -15,7 +15,8 @@ GRID, RANDOM, SOBOL, TPE, GP, CMAES, ANNEAL, NSGA2, PBT, BOHB = (
     *("grid", "random", "sobol", "tpe", "gp", "cmaes", "anneal", "nsga2", "pbt", "bohb"),
 )
 METHODS = (GRID, RANDOM, SOBOL, TPE, GP, CMAES, ANNEAL, NSGA2, PBT, BOHB)
-UNITS = ("steps", "epochs", "tokens")  # of rungs
+TOKENS = "tokens"  # a unit of rungs, and the metric that says how many a step has come to
+UNITS = ("steps", "epochs", TOKENS)  # of rungs
 STOP, PAUSE = "stop", "pause"  # EarlyStopping.losers
 # Limits of the document; (lowest, highest) of the options of methods.
 MAX_TRIALS, MAX_PARALLEL, MAX_OBJECTIVES, MAX_METRIC = 100_000, 1_000, 4, 128

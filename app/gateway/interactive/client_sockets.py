@@ -24,18 +24,28 @@ def watch(stream: IOStream | None) -> None:
 def reset(stream: IOStream) -> None:
     """Close it at once. A plain end would wait behind bytes that the other side does not read."""
     if not stream.closed():
-        stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        resets(stream.socket)
     stream.close()
 
 
-def unsent(stream: IOStream) -> int:
+def resets(connection: socket.socket) -> None:
+    """Let its close be a reset."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def unsent(connection: socket.socket | None) -> int:
     """Bytes that the kernel holds, because the other side has not taken them."""
-    if stream.closed():
+    if connection is None or connection.fileno() < 0:
         return 0
-    return int.from_bytes(fcntl.ioctl(stream.fileno(), termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+    return int.from_bytes(fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, bytes(4)), sys.byteorder)
 
 
-def has_left(stream: IOStream | None) -> bool:
-    if stream is None or stream.closed():
+def has_left(connection: socket.socket | None) -> bool:
+    if connection is None or connection.fileno() < 0:
         return True
-    return stream.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] in _ENDED
+    return connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] in _ENDED
+
+
+def of(stream: IOStream | None) -> socket.socket | None:
+    """None once it is closed."""
+    return None if stream is None or stream.closed() else stream.socket

@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import os
 import socket
 from dataclasses import dataclass
+from pathlib import Path
 
 from tornado.iostream import IOStream, StreamClosedError, UnsatisfiableReadError
 from tornado.tcpclient import TCPClient
@@ -16,10 +18,12 @@ from app.gateway.interactive.sandbox_connection import (
     RefusedThere,
 )
 from app.security.relay_tokens import interactive_token
+from app.services.attempts import interactive_endpoints
 from app.services.attempts.interactive_endpoints import SandboxEndpoint
 from trainyard.protocol.session_answers import read_answer
 
 BUFFER_BYTES = 1 << 20
+NEARBY_BYTES = 2 << 20  # that a relay of this machine need not have read
 _LIVENESS = {socket.TCP_KEEPIDLE: 5, socket.TCP_KEEPINTVL: 2, socket.TCP_KEEPCNT: 3}
 
 
@@ -34,8 +38,8 @@ class Place:
 class PortConnections:
     """For one event loop."""
 
-    def __init__(self, secret_key: str) -> None:
-        self._secret_key = secret_key
+    def __init__(self, secret_key: str, data_dir: Path) -> None:
+        self._secret_key, self._data_dir = secret_key, data_dir
         self._clients = TCPClient()
 
     def close(self) -> None:
@@ -49,12 +53,7 @@ class PortConnections:
         endpoint = place.endpoint
         if not endpoint.port:
             raise NotReached(endpoint.message or "the job's sandbox cannot be reached")
-        try:
-            stream = await self._clients.connect(
-                endpoint.address, endpoint.port, max_buffer_size=BUFFER_BYTES, timeout=CONNECT_SECONDS
-            )
-        except (OSError, StreamClosedError) as error:  # a timeout is an OSError
-            raise NotReached(f"the node of the job cannot be reached: {error}") from error
+        stream = self._nearby(endpoint) or await self._remote(endpoint)
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 await self._introduce(stream, place)
@@ -69,14 +68,39 @@ class PortConnections:
             raise
         return stream
 
+    def _nearby(self, endpoint: SandboxEndpoint) -> IOStream | None:
+        """The relay of this machine, where there is one: a Unix socket takes half the processor time of TCP."""
+        path = interactive_endpoints.local_socket(self._data_dir, endpoint.job_id, endpoint.attempt, endpoint.part)
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        try:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, NEARBY_BYTES)
+            directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+            try:
+                connection.connect(f"/proc/self/fd/{directory}/{path.name}")  # the path itself may be too long
+            finally:
+                os.close(directory)
+        except OSError:  # on another machine, of another user, or too busy: reached by TCP
+            connection.close()
+            return None
+        return IOStream(connection, max_buffer_size=BUFFER_BYTES)
+
+    async def _remote(self, endpoint: SandboxEndpoint) -> IOStream:
+        """Raises NotReached."""
+        try:
+            stream = await self._clients.connect(
+                endpoint.address, endpoint.port, max_buffer_size=BUFFER_BYTES, timeout=CONNECT_SECONDS
+            )
+        except (OSError, StreamClosedError) as error:  # a timeout is an OSError
+            raise NotReached(f"the node of the job cannot be reached: {error}") from error
+        if not stream.closed():  # since it was connected
+            stream.set_nodelay(True)
+            stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for option, value in _LIVENESS.items():
+                stream.socket.setsockopt(socket.IPPROTO_TCP, option, value)
+        return stream
+
     async def _introduce(self, stream: IOStream, place: Place) -> None:
         """Say the token of the attempt, and which port is meant, in one go."""
-        if stream.closed():  # since it was connected
-            raise StreamClosedError(stream.error)
-        stream.set_nodelay(True)
-        stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for option, value in _LIVENESS.items():
-            stream.socket.setsockopt(socket.IPPROTO_TCP, option, value)
         of = place.endpoint
         token = interactive_token(self._secret_key, job_id=of.job_id, attempt=of.attempt, fence=of.fence, part=of.part)
         request = json.dumps({"type": "connect", "port": place.port})

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import socket
 import time
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, cast
@@ -23,6 +24,7 @@ from app.gateway.interactive import (
     port_request,
     port_splice,
     port_tunnel,
+    port_upload,
 )
 from app.gateway.interactive.port_access import Access
 from app.gateway.interactive.port_answer import MOST_HEADER_BYTES, SWITCHED, PortAnswer
@@ -30,6 +32,8 @@ from app.gateway.interactive.port_connections import Place
 from app.gateway.interactive.port_headers import Asker, for_job, upgrade_headers, user_text
 from app.gateway.interactive.port_refusals import Refused
 from app.gateway.interactive.port_request import CHUNKED, PortRequest
+from app.gateway.interactive.port_splice import Taken
+from app.gateway.interactive.port_upload import Answering
 from app.gateway.interactive.sandbox_connection import NotReached, RefusedThere
 from app.security import signed_tokens
 
@@ -53,9 +57,12 @@ class PortExchange(HTTPMessageDelegate):
     def __init__(self, side: "PortsSide", request: HTTPServerRequest, address: PortAddress | None) -> None:
         self._side, self._raw, self._address = side, request, address
         self._connection = cast("HTTP1Connection", request.connection)
+        self._answering: Answering | None = None  # in its place, once a large body is read of it
         self._job: IOStream | None = None  # the connection to the port
         self._http: HTTP1Connection | None = None
-        self._tunnel: IOStream | None = None  # the browser's, once it is a WebSocket's or a large body's
+        self._tunnel: Taken | None = None  # the browser's, once it is a WebSocket's or a large body's
+        self._inside: Taken | None = None  # the job's, then
+        self._uploading: asyncio.Task[None] | None = None
         self._answer: asyncio.Task[None] | None = None
         self._is_counted = self._is_answered = self._is_chunked = self._is_spliced = False
         self._received = self._unsent = 0
@@ -71,21 +78,31 @@ class PortExchange(HTTPMessageDelegate):
     @property
     def _is_gone(self) -> bool:
         """Whether nothing can be written to the browser as HTTP."""
-        stream: IOStream | None = self._connection.stream
-        return stream is None or stream.closed()
+        if self._answering is not None:
+            return self._answering.is_closed
+        return client_sockets.of(self._connection.stream) is None
 
     def has_left(self, now: float) -> bool:
         """Whether the browser's side has ended for a while; nothing is read of it while the job reads nothing."""
-        stream: IOStream | None = self._tunnel or self._connection.stream
-        if not client_sockets.has_left(stream):
+        if not client_sockets.has_left(self._browser()):
             self._left_at = now
         return now - self._left_at > LEFT_SECONDS
+
+    @property
+    def _out(self) -> HTTP1Connection | Answering:
+        return self._answering or self._connection
+
+    def _browser(self) -> socket.socket | None:
+        """None once it is closed."""
+        if self._answering is not None:
+            return self._answering.connection
+        return self._tunnel.connection if self._tunnel is not None else client_sockets.of(self._connection.stream)
 
     def check_upload(self, now: float) -> None:
         """Give up a body of which the job takes nothing: the leave of a browser is not seen behind what it has sent."""
         if self._job is None or self._waits_since is None or self._is_answered:
             return
-        if (unsent := client_sockets.unsent(self._job)) != self._unsent:
+        if (unsent := client_sockets.unsent(client_sockets.of(self._job))) != self._unsent:
             self._unsent, self._waits_since = unsent, now
         elif now - self._waits_since > STALLED_SECONDS:
             self._give_up(Refused(504, f"the job has taken nothing of the body for {STALLED_SECONDS:g} s"))
@@ -135,12 +152,13 @@ class PortExchange(HTTPMessageDelegate):
         """At once: the browser's connection and the job's are closed."""
         if self._job is not None:
             client_sockets.reset(self._job)
-        if self._tunnel is not None:
-            self._tunnel.close()
+        if self._inside is not None:
+            self._inside.resets()
         if self._tunnel is None:
-            self._connection.close()
-        if self._answer is not None and self._answer is not asyncio.current_task():
-            self._answer.cancel()  # it may wait for a write that is never done
+            self._out.close()
+        for task in (self._answer, self._uploading):
+            if task is not None and task is not asyncio.current_task():
+                task.cancel()  # it may wait for a write that is never done
         self._uncount()
 
     async def _begin(self, start: RequestStartLine, headers: HTTPHeaders) -> None:
@@ -185,6 +203,11 @@ class PortExchange(HTTPMessageDelegate):
         self._is_chunked = request.length == CHUNKED
         self._http = HTTP1Connection(self._job, is_client=True, params=_PARAMETERS)
         await self._http.write_headers(RequestStartLine(request.method, target, "HTTP/1.1"), sent)
+        if request.length >= port_splice.LEAST_BYTES:
+            if self._is_gone:  # the browser has left meanwhile
+                self.end()
+                return
+            self._take_over(request, headers)
         receiver = PortAnswer(
             request,
             headers,
@@ -195,6 +218,20 @@ class PortExchange(HTTPMessageDelegate):
             port=opened.port.port,
         )
         self._answer = self._side.run(self._answered(self._http, receiver))
+
+    def _take_over(self, request: PortRequest, headers: HTTPHeaders) -> None:
+        """Read the body, which is large, past the server."""
+        browser = port_splice.taken(self._connection.detach())
+        self._answering = self._raw.connection = Answering(browser.connection, request.method)
+        if headers.get("Expect", "").lower() == "100-continue":
+            self._answering.go_on()
+        self._uploading = self._side.run(self._uploaded(browser, request.length))
+        self._uploading.add_done_callback(lambda _: browser.connection.close())
+
+    async def _uploaded(self, browser: Taken, length: int) -> None:
+        job = cast("IOStream", self._job)
+        if not await port_upload.pass_on(browser, job, length, self._moved, self._waits):
+            self.end()
 
     async def _connected(self, place: Place, name: str) -> IOStream:
         """Raises Refused."""
@@ -213,15 +250,12 @@ class PortExchange(HTTPMessageDelegate):
                 await http.read_response(receiver)
             except StreamClosedError as error:
                 why = port_answer.why_closed(error.real_error)
-            if receiver.is_switched and self._tunnel is not None and self._job is not None:
-                await port_tunnel.join(self._tunnel, self._job)
-            elif receiver.spliced and self._tunnel is not None and self._job is not None:
-                await port_splice.pass_on(self._job, self._tunnel, receiver.spliced, self._moved)
-                self._tunnel.close()
+            if self._tunnel is not None:
+                await self._carry(self._tunnel, receiver)
             elif receiver.is_whole:
                 self._finish()
             elif self._is_answered:
-                self._connection.close()  # by which the browser sees that something is missing
+                self._out.close()  # by which the browser sees that something is missing
             else:
                 why = f"{port_answer.NO_HTTP}: {receiver.problem}" if receiver.problem else why
                 self._refuse(Refused(502, f"the job did not answer: {why}"))
@@ -231,7 +265,21 @@ class PortExchange(HTTPMessageDelegate):
         finally:
             if self._job is not None:
                 self._job.close()
+            if self._tunnel is not None:
+                self._tunnel.connection.close()
+            if self._uploading is not None:
+                self._uploading.cancel()
             self._uncount()
+
+    async def _carry(self, browser: Taken, receiver: PortAnswer) -> None:
+        """What follows the head of an answer, to its end; nothing of it is copied here."""
+        with contextlib.suppress(OSError):  # one of them broke
+            self._inside = job = port_splice.taken(cast("IOStream", self._job))
+            with job.connection:
+                if receiver.is_switched:
+                    await port_tunnel.join(browser, job, self._moved)
+                else:
+                    await port_splice.pass_on(job, browser, receiver.spliced, self._moved)
 
     async def _head(self, status: int, headers: HTTPHeaders, *, detaches: bool) -> None:
         self.active_at = time.monotonic()
@@ -240,21 +288,25 @@ class PortExchange(HTTPMessageDelegate):
         self._is_answered = True
         reason = port_refusals.phrase(status)
         try:
-            await self._connection.write_headers(ResponseStartLine("HTTP/1.1", status, reason), headers)
+            await self._out.write_headers(ResponseStartLine("HTTP/1.1", status, reason), headers)
         except StreamClosedError:
             self.end()
             return
         if detaches and not self._is_gone:
             self._is_spliced = status != SWITCHED
-            self._tunnel = self._connection.detach()
+            self._tunnel = port_splice.taken(self._connection.detach())
 
     def _moved(self) -> None:
-        self.active_at = time.monotonic()
+        self.active_at, self._waits_since = time.monotonic(), None
+
+    def _waits(self) -> None:
+        """For the job to take more of the body."""
+        self._waits_since = self._waits_since or time.monotonic()
 
     async def _data(self, chunk: bytes) -> None:
         self.active_at = time.monotonic()
         try:
-            await self._connection.write(chunk)
+            await self._out.write(chunk)
         except StreamClosedError:
             self.end()
         self.active_at = time.monotonic()
@@ -273,7 +325,7 @@ class PortExchange(HTTPMessageDelegate):
 
     def _finish(self) -> None:
         with contextlib.suppress(StreamClosedError):
-            self._connection.finish()
+            self._out.finish()
         self._uncount()
 
     def _kept(self, request: PortRequest, access: Access) -> Refused:

@@ -1,36 +1,33 @@
-"""The bytes of a WebSocket between a browser and a job, both ways, until one of them ends it."""
+"""The bytes of a WebSocket between a browser and a job, both ways, until both have ended or one of them broke."""
 
 import asyncio
-import contextlib
 import socket
+from collections.abc import Callable
 
-from tornado.iostream import IOStream, StreamClosedError
+from app.gateway.interactive import port_splice
+from app.gateway.interactive.port_splice import Taken
 
-READ_BYTES = 64 << 10
-FLUSH_SECONDS = 5.0  # in which what was read before the end is passed on
+FLUSH_SECONDS = 5.0  # in which the other side may end after the first, and what was read is passed on
 # A browser whose machine vanished is noticed without traffic.
 _LIVENESS = {socket.TCP_KEEPIDLE: 30, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 3}
 
 
-async def join(browser: IOStream, job: IOStream) -> None:
-    """Returns when both are closed."""
-    if not browser.closed():
-        browser.socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for option, value in _LIVENESS.items():
-            browser.socket.setsockopt(socket.IPPROTO_TCP, option, value)
-    directions = [asyncio.create_task(_copy(*each)) for each in ((browser, job), (job, browser))]
+async def join(browser: Taken, job: Taken, moved: Callable[[], None]) -> None:
+    """Returns when it is over; closing both is left to the caller."""
+    browser.connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in _LIVENESS.items():
+        browser.connection.setsockopt(socket.IPPROTO_TCP, option, value)
+    ways = [asyncio.create_task(_one_way(*each, moved)) for each in ((browser, job), (job, browser))]
     try:
-        await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
-        await asyncio.wait(directions, timeout=FLUSH_SECONDS)
+        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(ways, timeout=FLUSH_SECONDS)
     finally:
-        browser.close()
-        job.close()
-        for each in directions:
+        for each in ways:
             each.cancel()
-        await asyncio.gather(*directions, return_exceptions=True)
+        await asyncio.gather(*ways, return_exceptions=True)
 
 
-async def _copy(source: IOStream, target: IOStream) -> None:
-    with contextlib.suppress(StreamClosedError):
-        while True:
-            await target.write(await source.read_bytes(READ_BYTES, partial=True))
+async def _one_way(source: Taken, target: Taken, moved: Callable[[], None]) -> None:
+    """Raises OSError."""
+    await port_splice.pass_on(source, target, None, moved)
+    target.connection.shutdown(socket.SHUT_WR)

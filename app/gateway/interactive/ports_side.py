@@ -50,7 +50,7 @@ class PortsSide:
         gateway = settings.gateway
         self.host, self._url = PortsHost(gateway.ports_url), gateway.ports_url
         self.access = PortAccess(backend, plane, settings.security.secret_key)
-        self.connections = PortConnections(settings.security.secret_key)
+        self.connections = PortConnections(settings.security.secret_key, settings.data.dir)
         self.most_body_bytes = gateway.most_port_body_bytes
         self.proxies = settings.api.proxies
         self.dashboard = settings.web.url if settings.web.enabled else ""

@@ -123,7 +123,7 @@ class SessionHandler(WebSocketHandler):
 
     def is_gone(self) -> bool:
         """Tornado does not notice while a message is passed on: a command may not read its input for long."""
-        return client_sockets.has_left(self._stream)
+        return client_sockets.has_left(client_sockets.of(self._stream))
 
     @property
     def _stream(self) -> IOStream | None:

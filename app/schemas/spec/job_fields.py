@@ -64,7 +64,7 @@ _TRAINING: Table = {
     "training_config.on_divergence.max_rollbacks": acted_on("the maximum number of rollbacks before the job fails"),
     "training_config.halt_at.unit": acted_on("what the amounts count"),
     "training_config.halt_at.at": acted_on(
-        "pauses the job at each of these amounts, with a checkpoint; amounts that do not ascend, and CUSTOM, are 400"
+        "pauses the job at each of these amounts, with a checkpoint; amounts that do not ascend are 400"
     ),
     "training_config.grader": acted_on(
         "judges completions in place of the hyperparameter reward; fields that are no grader's are 400"
@@ -161,6 +161,9 @@ _PLACEMENT: Table = {
     f"{_RESOURCES}.mounts.size_mb": acted_on("the size of a directory in memory"),
     f"{_RESOURCES}.mounts.files.name": acted_on("the name of a file of the document"),
     f"{_RESOURCES}.mounts.files.content": acted_on("its text; encrypted and masked like other secrets"),
+    f"{_RESOURCES}.mounts.claim": acted_on("the volume claim; one that the node does not have fails the job early"),
+    f"{_RESOURCES}.mounts.read_only": acted_on("whether the job can write to the claim; a shared one may refuse it"),
+    f"{_RESOURCES}.mounts.create": acted_on("whether a claim that does not exist is made"),
     f"{_RESOURCES}.mounts.required": acted_on("which nodes run the job: those that offer `mounts`, or all"),
     f"{_RESOURCES}.storage_min_mb": acted_on("disk space to reserve; `limits` enforces"),
     f"{_RESOURCES}.device_type": acted_on("GPUs or CPU slots"),
@@ -254,9 +257,10 @@ _RESULT: Table = {
 }
 
 _TRACKING: Table = {
-    "tracking.kind": acted_on("the kind of service; wandb, trackio and unknown ones are 400"),
+    "tracking.kind": acted_on("the kind of service; trackio and unknown ones are 400"),
     "tracking.url": acted_on("the server that receives the metrics; a private address that is not allowed is 400"),
-    "tracking.experiment": acted_on("the experiment in which the job is a run"),
+    "tracking.experiment": acted_on("the experiment, or the project of W&B, in which the job is a run"),
+    "tracking.entity": acted_on("the user or team of W&B that owns the project"),
     "tracking.username": acted_on("basic authentication in place of a bearer token"),
     "tracking.token": acted_on("the access token; stored encrypted, shown as ***"),
 }

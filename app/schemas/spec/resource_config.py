@@ -15,6 +15,7 @@ from app.schemas.strict_fields import Choice, Flag, Matching, Number, OneOrSever
 MAX_MB = 2**40  # an exabyte
 MAX_ID = 2**31 - 1  # as in Kubernetes
 NOT_ROOT = f"must be from 1 to {MAX_ID}, since no job runs as root; leave it out for the image's user, or 1000"
+_CLAIM = re.compile(r"(?!.*\.\.)[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
 _FILE_NAME = re.compile(r"\.?[A-Za-z0-9_-][A-Za-z0-9._-]{0,251}")
 
 
@@ -77,7 +78,7 @@ class MountSchema(JobPartSchema):
         **says(
             "data, model, code: that input, read-only; output: the output directory; empty: an empty directory of the "
             "attempt; memory: an empty directory in memory; files: a read-only directory in memory with files of the "
-            "document"
+            "document; claim: a volume claim of the project, writable"
         ),
     )
     source = Whole(0, 999, **says("For data: the index in data_config.sources", default=Mount.source))
@@ -88,6 +89,13 @@ class MountSchema(JobPartSchema):
         validate=validate.Length(max=64),
         **says("For files: configuration and secrets, readable by the job alone"),
     )
+    claim = Matching(
+        _CLAIM,
+        "must be the name of a volume claim: at most 253 of a-z, 0-9, dashes and dots, such as scratch",
+        **says("For claim: its name, as in pvc://NAME"),
+    )
+    read_only = Flag(**says("For claim: the job can't write to it", default=Mount.read_only))
+    create = Flag(**says("For claim: make it, empty, where the project has none of the name", default=Mount.create))
     required = Flag(**says("Default true: only nodes with a sandbox run the job; false: others do, without the mount"))
 
 

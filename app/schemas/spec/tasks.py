@@ -19,9 +19,9 @@ from app.domain.spec.roles import (
     RoleResources,
 )
 from app.domain.spec.rules.roles import MOST_INSTANCES, MOST_ROLES
-from app.schemas.documents import JobPartSchema
+from app.schemas.documents import DocumentSchema, JobPartSchema
 from app.schemas.spec.packages import PackagesSchema
-from app.schemas.spec.resource_config import MAX_MB, ResourceConfigSchema
+from app.schemas.spec.resource_config import MAX_MB, NewResourceConfigSchema, ResourceConfigSchema
 from app.schemas.spec.training_config import environment, script_arguments
 from app.schemas.strict_fields import Choice, Flag, FreeObject, Matching, Section, Text, Texts, Whole, says
 
@@ -98,8 +98,9 @@ class RoleSchema(JobPartSchema):
     program = Choice(
         PROGRAMS,
         **says(
-            "script: the script or command of a CUSTOM job; train: the built-in trainer of a policy (HF_TRAINER, RLHF "
-            "with algorithm grpo or rloo), whose completions come from the role with program rollout",
+            "script: a script or command, of a CUSTOM job or beside a training; train: the built-in trainer of a "
+            "policy (HF_TRAINER or FSDP, RLHF with algorithm grpo or rloo), whose completions come from the role with "
+            "program rollout",
             default=Role.program,
         ),
     )
@@ -146,6 +147,21 @@ class RoleSchema(JobPartSchema):
     )
 
 
+class NewRoleResourcesSchema(NewResourceConfigSchema):
+    class Meta:
+        fields = RESOURCES
+
+
+class NewRoleSchema(DocumentSchema):
+    """Overrides of a role for a retry: omitted fields stay as in the original job; "" and 0 remove its value."""
+
+    role = Matching(ROLE_NAME, ROLE_RULE, required=True, **says("The role's name in the job"))
+    count = Whole(1, MOST_INSTANCES, **says("Instances of the role"))
+    resource_config = Section(
+        NewRoleResourcesSchema, attribute="resources", **says("Fields to override, of each instance")
+    )
+
+
 def role_list(**more: Any) -> fields.List[Any]:
     return fields.List(
         fields.Nested(RoleSchema),
@@ -156,4 +172,12 @@ def role_list(**more: Any) -> fields.List[Any]:
             "together; resource_config then has no devices and no node_count. Scripts of framework CUSTOM, or a "
             "training with its rollouts"
         ),
+    )
+
+
+def new_role_list() -> fields.List[Any]:
+    return fields.List(
+        fields.Nested(NewRoleSchema),
+        validate=validate.Length(max=MOST_ROLES),
+        **says("Of a job with roles: those whose devices or number of instances change, by name"),
     )

@@ -4,7 +4,7 @@ from typing import Any
 
 from marshmallow import fields, pre_load, validate
 
-from app.domain.spec.rules.tracking import KINDS, MOST_TRACKERS
+from app.domain.spec.rules.tracking import KINDS, MOST_TRACKERS, WANDB_URL
 from app.schemas.documents import JobPartSchema
 from app.schemas.strict_fields import Text, says
 
@@ -14,11 +14,17 @@ class TrackerSchema(JobPartSchema):
     url = Text(
         longest=2048,
         **says(
-            "The server's address, http or https, without credentials; a private one only if the operator allows it",
+            "The server's address, http or https, without credentials; a private one only if the operator allows it; "
+            f"default of wandb: {WANDB_URL}",
             format="uri",
         ),
     )
-    experiment = Text(longest=250, shortest=1, **says("The experiment's name, created if missing; default the project"))
+    experiment = Text(
+        longest=250,
+        shortest=1,
+        **says("The name of the experiment, or of W&B's project, created if missing; default the project of the job"),
+    )
+    entity = Text(longest=128, shortest=1, **says("Of wandb: the user or team; default that of the token's owner"))
     username = Text(longest=255, **says("For servers with basic authentication; the token is its password"))
     token = Text(longest=4096, **says("Stored encrypted, shown as ***; sent as a bearer token"))
 

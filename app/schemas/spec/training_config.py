@@ -258,7 +258,7 @@ class TrainingConfigSchema(JobPartSchema):
         HaltAtSchema,
         **says(
             "Amounts of training at which the run evaluates (if it has validation data), saves a checkpoint and stops: "
-            "the job is PAUSED, and continues from there when it is resumed; not with CUSTOM"
+            "the job is PAUSED, and continues from there when it is resumed; of CUSTOM in steps, by trainyard.hooks"
         ),
     )
     grader = FreeObject(

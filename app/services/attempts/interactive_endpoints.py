@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import select
@@ -29,6 +30,15 @@ class SandboxEndpoint:
     address: str
     port: int
     message: str
+
+
+def local_socket(data_dir: Path, job_id: str, attempt: int, part: int) -> Path:
+    """Where the relay of a part listens for gateways on the same machine that have the same data directory.
+
+    It lies in the directory of the attempt's supervisor, which is closed to its ranks and removed with the attempt.
+    """
+    name = f"{attempt}-{part}" if part else str(attempt)
+    return data_dir.resolve() / "run" / "jobs" / job_id / f"{name}.taken" / "relay.sock"
 
 
 def record(db: Database, work: Work, *, address: str = "", port: int = 0, message: str = "") -> None:

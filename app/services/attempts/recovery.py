@@ -12,11 +12,11 @@ from app.domain.lifecycle.states import RUNNING, JobState
 from app.domain.spec.frameworks.custom import retries_on_error, retries_on_hang
 from app.domain.spec.hyperparameters import parsing
 from app.domain.spec.inference import TRAINING
-from app.models import Attempt, Job, Lease, Node, Reservation
+from app.models import Attempt, Job, Lease, Node, Project, Reservation
 from app.models.base import utc_now
 from app.services.attempts import checkpoints, work_instances
 from app.services.lifecycle import transitions
-from app.services.nodes import stuck_devices
+from app.services.nodes import project_demands, stuck_devices
 
 # Node states in which no attempt may start.
 LEAVING = ("draining", "drained", "quarantined")
@@ -174,8 +174,13 @@ def _may_stay(session: Session, job: Job, attempt: Attempt) -> bool:
     for name, indices in zip(attempt.node_names, attempt.device_indices, strict=True):
         if stuck_devices.any_of(session, name, indices):
             return False
-    states = session.scalars(select(Node.state).where(Node.name.in_(attempt.node_names))).all()
-    return not any(state in LEAVING for state in states)
+    nodes = session.execute(select(Node.state, Node.capabilities).where(Node.name.in_(attempt.node_names))).all()
+    if any(node.state in LEAVING for node in nodes):
+        return False
+    # Locked until the next attempt exists: a demand comes before this check, or after the attempt's start.
+    project = session.get_one(Project, job.project, with_for_update={"key_share": True}, populate_existing=True)
+    demanded = project_demands.demanded(project.quota)
+    return all(demanded.issubset(node.capabilities) for node in nodes)
 
 
 def _failed_here_before(session: Session, job: Job, attempt: Attempt, blamed: Sequence[str]) -> bool:

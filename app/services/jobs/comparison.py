@@ -1,6 +1,7 @@
 """Comparison of jobs: what differs in their documents, their final and best metrics, and their curves on one axis."""
 
 import math
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,10 +23,11 @@ from app.services.jobs import history, lookup, reports
 from app.services.jobs.details import JobDetails, details_of
 from app.services.jobs.reports import CompletionReport
 from app.services.queues import gpu_hours
+from app.services.telemetry import curves as axes
 from app.services.telemetry import progress
 from app.services.telemetry.progress import SeriesPoint
 
-Axis = Literal["step", "seconds"]
+Axis = Literal["step", "seconds", "tokens"]
 MOST_METRICS = 20
 MOST_POINTS = 100_000  # of all curves together: they are held in memory, and some 5 MB of the answer
 
@@ -128,7 +130,7 @@ def compare(session: Session, caller: Caller, request: ComparisonRequest) -> Com
         differences=document_differences([_document(each.details) for each in jobs]),
         metrics=metrics,
         left_out=left_out,
-        curves=_curves([each.job for each in jobs], series, names, request.by),
+        curves=_curves(session, [each.job for each in jobs], series, names, request.by),
     )
 
 
@@ -147,7 +149,11 @@ def curves(session: Session, caller: Caller, request: ComparisonRequest) -> Mapp
     """The curves alone, of the metrics that are named. Raises NotFound with the field of the id."""
     jobs = _found(session, caller, request.jobs)
     return _curves(
-        jobs, [_series(session, each.id, request.metrics, request) for each in jobs], request.metrics, request.by
+        session,
+        jobs,
+        [_series(session, each.id, request.metrics, request) for each in jobs],
+        request.metrics,
+        request.by,
     )
 
 
@@ -237,22 +243,39 @@ def _best_stored(session: Session, compared: ComparedJob, name: str, goal: Goal 
 
 
 def _curves(
-    jobs: Sequence[Job], series: Sequence[Mapping[str, list[SeriesPoint]]], names: Sequence[str], by: Axis
+    session: Session,
+    jobs: Sequence[Job],
+    series: Sequence[Mapping[str, list[SeriesPoint]]],
+    names: Sequence[str],
+    by: Axis,
 ) -> dict[str, list[list[CurvePoint]]]:
     """The curves of each metric that has points."""
+    tokens = [axes.tokens(session, each) if by == "tokens" else () for each in jobs]
     return {
-        name: [_curve(each, found.get(name, []), by) for each, found in zip(jobs, series, strict=True)]
+        name: [_curve(each, found.get(name, []), by, of) for each, found, of in zip(jobs, series, tokens, strict=True)]
         for name in names
         if any(name in found for found in series)
     }
 
 
-def _curve(job: Job, points: Sequence[SeriesPoint], by: Axis) -> list[CurvePoint]:
+def _curve(job: Job, points: Sequence[SeriesPoint], by: Axis, tokens: Sequence[tuple[int, float]]) -> list[CurvePoint]:
     if by == "step":
         return [CurvePoint(point.step, point.value) for point in points]
+    if by == "tokens":
+        return [CurvePoint(_tokens_at(tokens, point.step), point.value) for point in points] if tokens else []
     started_at = job.started_at
     if started_at is None:
         return []
     found = [CurvePoint(round((point.at - started_at).total_seconds(), 3), point.value) for point in points]
     # After a resume, repeated steps are later than those that are still to be repeated.
     return sorted(found, key=lambda point: point.x)
+
+
+def _tokens_at(tokens: Sequence[tuple[int, float]], step: int) -> float:
+    """On the straight line between two steps of which the tokens are known; as many as at the last one after it."""
+    place = bisect_left(tokens, (step, -math.inf))
+    if place == len(tokens):
+        return tokens[-1][1]
+    (before, low), (after, high) = tokens[max(place - 1, 0)], tokens[place]
+    share = (step - before) / (after - before) if after > before else 1.0
+    return round(low + share * (high - low), 1)

@@ -75,11 +75,17 @@ def asked_of(
     return Asked(
         document=training_of(document),
         base=base,
-        request=request.roles[0].each if request.roles else request,
+        request=_of_training(request),
         nodes=nodes,
         reading=reading,
         has_rollouts=bool(request.roles),
     )
+
+
+def _of_training(request: Request) -> Request:
+    """The instances of the role that trains are the nodes of the training."""
+    trains = next(iter(request.roles), None)
+    return request if trains is None else replace(trains.each, node_count=trains.count)
 
 
 def asked_of_stored(session: Session, plane: ControlPlane, job: JobDetails) -> Asked | None:

@@ -1,8 +1,8 @@
 """Retry of an ended job: a new job, its child, repeats the work from a checkpoint or from the start."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -12,6 +12,8 @@ from app.domain.lifecycle.states import TERMINAL
 from app.domain.spec.frameworks.custom import processes_per_node
 from app.domain.spec.inference import TRAINING
 from app.domain.spec.model import JobDocument, ResourceConfig
+from app.domain.spec.roles import Role, RoleResources
+from app.domain.spec.rules.roles import OF_INSTANCES
 from app.domain.spec.secrets import secret_variables, with_secrets
 from app.domain.spec.user_tokens import PREFIX
 from app.models import Checkpoint, Job
@@ -30,12 +32,22 @@ Complete = Callable[[dict[str, Any]], JobDocument]
 
 
 @dataclass(frozen=True, kw_only=True)
+class RoleChange:
+    """What a retry changes of a role: its number of instances (None: nothing), and fields of what each of them has."""
+
+    role: str
+    count: int | None = None
+    resources: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Retry:
     """Options of a retry. ``resources`` override those of the old job by field; an empty checkpoint is its newest."""
 
     checkpoint_id: str = ""
     from_start: bool = False
     resources: Mapping[str, Any] = field(default_factory=dict)
+    roles: Sequence[RoleChange] = ()
     forwarded: Mapping[str, str] = field(default_factory=dict)  # new tokens of the user; the others are carried over
 
 
@@ -64,7 +76,7 @@ def retry(
     """
     with plane.db.read() as session:
         order = _order(session, plane.box, _ended(lookup.find(session, caller, job_id)), wanted)
-    with _named_as_asked(wanted):
+    with _named_as_asked(wanted, order.document.tasks):
         checked = submission.check(
             plane,
             caller,
@@ -86,7 +98,13 @@ def retry(
 
 
 def _record(session: Session, caller: Caller, parent: Job, child: Job, wanted: Retry) -> None:
-    data = {"child_job_id": child.id, "checkpoint_id": child.resume_checkpoint_id, "resources": dict(wanted.resources)}
+    data: dict[str, Any] = {
+        "child_job_id": child.id,
+        "checkpoint_id": child.resume_checkpoint_id,
+        "resources": dict(wanted.resources),
+    }
+    if wanted.roles:
+        data["roles"] = [*map(asdict, wanted.roles)]
     audit.record(session, actor=caller.actor, action="job.retry", project=parent.project, target=parent.id, data=data)
 
 
@@ -121,7 +139,7 @@ def _order(session: Session, box: SecretBox, job: Job, wanted: Retry) -> _Order:
         ),
     )
     carried_over = {path.removeprefix(PREFIX): token for path, token in secrets.items() if path.startswith(PREFIX)}
-    changed = _with_resources(document, wanted.resources)
+    changed = _with_roles(_with_resources(document, wanted.resources), wanted.roles)
     return _Order(
         project=job.project,
         document=changed,
@@ -163,6 +181,12 @@ def _start(session: Session, job: Job, wanted: Retry) -> Checkpoint | None:
 def _with_resources(document: JobDocument, resources: Mapping[str, Any]) -> JobDocument:
     if not resources:
         return document
+    of_instances = next((name for name in resources if document.tasks and name in OF_INSTANCES), None)
+    if of_instances is not None:
+        raise BadSpec(
+            "the job has the devices of its roles; name the role, its count and its resource_config in new_tasks",
+            field=f"new_resource_config.{of_instances}",
+        )
     changed = {**document.resource_config.to_json(), **resources}
     # Drop empty shares and slices: a submission can't contain them, and the child's document must be submittable.
     kept = {name: value for name, value in changed.items() if value or name not in _PARTS}
@@ -176,13 +200,46 @@ def _with_resources(document: JobDocument, resources: Mapping[str, Any]) -> JobD
     return document.changed(training_config=training.changed(framework=framework))
 
 
+def _with_roles(document: JobDocument, changes: Sequence[RoleChange]) -> JobDocument:
+    roles = {role.role: role for role in document.tasks}
+    seen = set[str]()
+    for number, change in enumerate(changes):
+        name, field = change.role, f"new_tasks.{number}.role"
+        if name not in roles:
+            known = f"known: {', '.join(roles)}" if roles else "it has none; leave new_tasks out"
+            raise BadSpec(f"the job has no role {name}; {known}", field=field)
+        if name in seen:
+            raise BadSpec(f"{name} is named twice; give all of its changes at once", field=field)
+        seen.add(name)
+        resources = {**roles[name].resource_config.to_json(), **change.resources}
+        roles[name] = roles[name].changed(
+            count=change.count or roles[name].count, resource_config=RoleResources.from_json(resources)
+        )
+    return document.changed(tasks=tuple(roles.values())) if seen else document
+
+
+def _field_of_roles(named: str, wanted: Retry, roles: Sequence[Role]) -> str:
+    """The field of the request that a field of the document, such as tasks.0.count, comes from; "" for none."""
+    for number, change in enumerate(wanted.roles):
+        place = next((place for place, role in enumerate(roles) if role.role == change.role), None)
+        own = named.removeprefix(f"tasks.{place}.")
+        if own == named:
+            continue
+        name = own.removeprefix(_RESOURCES).partition(".")[0]
+        asked = name in change.resources if own.startswith(_RESOURCES) else own == "count" and change.count is not None
+        return f"new_tasks.{number}.{own}" if asked else ""
+    return ""
+
+
 @contextmanager
-def _named_as_asked(wanted: Retry) -> Iterator[None]:
+def _named_as_asked(wanted: Retry, roles: Sequence[Role]) -> Iterator[None]:
     """Make errors name the field of the request, not that of the document derived from it."""
     try:
         yield
     except InvalidRequest as error:
         named = error.field or ""
+        if of_roles := _field_of_roles(named, wanted, roles):
+            error.field = of_roles
         if named.startswith(_RESOURCES) and named.removeprefix(_RESOURCES) in wanted.resources:
             error.field = f"new_{named}"
         elif named == start_points.RESUME_FIELD and wanted.checkpoint_id:

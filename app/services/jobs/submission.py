@@ -191,8 +191,9 @@ def check(
     project: str | None = None,
     forwarded: Mapping[str, str] = MappingProxyType({}),
     secret_variables: Collection[str] = (),
+    estimates_wait: bool = True,
 ) -> Checked:
-    """All checks that can run before the write transaction, which blocks other writers on SQLite."""
+    """All checks before the write transaction, which blocks other writers on SQLite; the wait, if it is wanted."""
     target = project or caller.home_project
     reading = plane.reading.of(target).remembering()
     found = _with_made_model(plane, caller, target, document)
@@ -203,12 +204,11 @@ def check(
         plane.waiting_limit.refuse_one_too_many(session, target)
         egress.refuse_without_services(session, target, spec.document)
         request, unfit = plane.inventory.request_that_waits(session, spec.document, target)
-        _refuse_shared_network(request)
-        distributed.backend_fits(spec.document, request.device_kind)
+        _refuse_unfit_network(spec.document, request)
         gone = plane.inventory.unused_gpus(session, spec.document, request)
         waits = [*_waits("the job", unfit), *_waits_of_planned(session, plane, planned, target)]
         asked = fit.asked_of(session, spec.document, request, plane.inventory.capacities(session), reading)
-        wait = _estimated_wait(session, plane, spec.document, request, target)
+        wait = _estimated_wait(session, plane, spec.document, request, target) if estimates_wait else None
     warnings = [f"{field}: {why}" for field, why in distributed.without_effect(spec.document, request.device_kind)]
     memory = fit.of_new(plane, asked)
     fit.refuse_what_cannot_fit(spec.document, memory)
@@ -225,9 +225,10 @@ def check(
     )
 
 
-def _refuse_shared_network(request: Request) -> None:
+def _refuse_unfit_network(document: JobDocument, request: Request) -> None:
     if request.node_count > 1 and NETWORK in request.required_capabilities:
         raise BadSpec(NOT_ON_SEVERAL, field="resource_config.node_count")
+    distributed.backend_fits(document, request.device_kind)
 
 
 def _refuse_patterns(document: JobDocument) -> None:

@@ -8,11 +8,11 @@ from sqlalchemy.orm import Session
 
 from app.domain.errors import CannotFit
 from app.domain.scheduling.feasibility import waits_for_node
-from app.domain.scheduling.resources import NodeCapacity, Request, demanding, request_of
+from app.domain.scheduling.resources import NO_DEMAND, Demand, NodeCapacity, Request, demanding, request_of
 from app.domain.spec.model import JobDocument
 from app.services.nodes import project_demands, registry
 from app.services.nodes.device_kinds import Gpus, fitting_request, gpus
-from app.services.nodes.project_demands import NOTHING, explained
+from app.services.nodes.project_demands import explained
 
 REMEMBERED_SECONDS = 1.0
 
@@ -22,7 +22,7 @@ class _Seen:
     at: float
     nodes: Sequence[NodeCapacity]
     gpus: Gpus
-    demands: Mapping[str, frozenset[str]]  # of projects
+    demands: Mapping[str, Demand]  # of projects
 
 
 class Inventory:
@@ -54,7 +54,7 @@ class Inventory:
                 raise
             seen = self._look(session)
             request = request_of(document, has_gpus=seen.gpus.for_auto)
-            return demanding(request, seen.demands.get(project, NOTHING)), error
+            return demanding(request, seen.demands.get(project, NO_DEMAND)), error
 
     def capacities(self, session: Session) -> Sequence[NodeCapacity]:
         """Capacities of all registered nodes, possibly slightly outdated."""
@@ -71,11 +71,11 @@ class Inventory:
 
     def _fitting(self, session: Session, document: JobDocument, project: str) -> Request:
         seen = self._look(session)
-        demanded = seen.demands.get(project, NOTHING)
+        demand = seen.demands.get(project, NO_DEMAND)
         try:
-            return fitting_request(document, seen.gpus, seen.nodes, demanded)
+            return fitting_request(document, seen.gpus, seen.nodes, demand)
         except CannotFit as error:
-            raise explained(error, project, demanded) from None
+            raise explained(error, demand) from None
 
     def _look(self, session: Session) -> "_Seen":
         seen, now = self._seen, self._clock()

@@ -375,10 +375,10 @@ def _impossible_request(db: Database, job: Job) -> AdmissionFailure | None:
         return None
     with db.read() as session:
         seen, capacities = device_kinds.gpus(session), registry.capacities(session, only_ready=False)
-        demanded = project_demands.of_project(session, job.project)
+        demand = project_demands.of_project(session, job.project)
     try:
-        device_kinds.fitting_request(job.document, seen, capacities, demanded)
+        device_kinds.fitting_request(job.document, seen, capacities, demand)
     except CannotFit as error:
-        message = project_demands.explained(error, job.project, demanded).message
+        message = project_demands.explained(error, demand).message
         return AdmissionFailure(cause="INVALID_CONFIG", message=message)
     return None

@@ -21,6 +21,8 @@ def reading_rules(settings: Settings) -> ReadingRules:
         storage_dir=storage_dir,
         output_roots=tuple(map(str, settings.storage.output_roots)),
         claims_dir=claims_dir,
+        shared_claims=settings.fetch.pvc_shared,
+        writable_claims=settings.fetch.pvc_shared_writable,
         fetch_allow=settings.fetch.allow,
         tracking_allow=settings.tracking.allow,
         image_sources=settings.images.sources,

@@ -14,7 +14,7 @@ from app.domain.lifecycle.states import JobState
 from app.domain.scheduling.data_locality import NOT_CACHED, source_keys
 from app.domain.scheduling.planning_pass import GROWTH
 from app.domain.scheduling.queue_order import QueuedJob
-from app.domain.scheduling.resources import Request, demanding, request_of
+from app.domain.scheduling.resources import NO_DEMAND, Request, demanding, request_of
 from app.domain.spec.model import JobDocument
 from app.models import Job
 from app.models.base import database_now
@@ -139,7 +139,7 @@ class _Shapes:
         self._known: dict[Request, Request] = {}
 
     def request(self, document: JobDocument, project: str, *, has_gpus: bool) -> Request:
-        found = demanding(request_of(document, has_gpus=has_gpus), self._demands.get(project, project_demands.NOTHING))
+        found = demanding(request_of(document, has_gpus=has_gpus), self._demands.get(project, NO_DEMAND))
         return self._known.setdefault(found, found)
 
 

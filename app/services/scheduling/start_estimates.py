@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from app.domain.lifecycle.retry_policy import rests
 from app.domain.lifecycle.states import HELD
 from app.domain.scheduling.queue_order import position_key
-from app.domain.scheduling.resources import Request, demanding, request_of
+from app.domain.scheduling.resources import NO_DEMAND, Request, demanding, request_of
 from app.domain.scheduling.roles.held import held_on
 from app.domain.scheduling.start_estimates import LOOK_AHEAD, DeviceRelease, starts
 from app.domain.spec.model import JobDocument
@@ -125,8 +125,7 @@ def _requests(session: Session, line: Sequence[Job]) -> list[Request]:
     demands = project_demands.of_projects(session)
     return [
         demanding(
-            request_of(job.document, has_gpus=seen.for_auto or job.id in began),
-            demands.get(job.project, project_demands.NOTHING),
+            request_of(job.document, has_gpus=seen.for_auto or job.id in began), demands.get(job.project, NO_DEMAND)
         )
         for job in line
     ]

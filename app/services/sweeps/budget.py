@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sqlalchemy import func, select
+from sqlalchemy import case, func, select
 from sqlalchemy.orm import Session
 
 from app.domain.lifecycle.states import RUNNING
@@ -39,21 +39,18 @@ class Used:
 
 
 def used(session: Session, sweep: Sweep) -> Used:
-    counts = dict(
-        session.execute(select(Trial.state, func.count()).where(Trial.sweep_id == sweep.id).group_by(Trial.state)).all()
-    )
-    ended = session.scalar(select(func.sum(Trial.device_seconds)).where(Trial.sweep_id == sweep.id)) or 0.0
-    since = select(func.count()).where(
-        Trial.sweep_id == sweep.id, Trial.state == TrialState.COMPLETED, Trial.observed_seq > sweep.improved_seq
-    )
-    end = sweep.finished_at or utc_now()
+    later = func.sum(case((Trial.observed_seq > sweep.improved_seq, 1), else_=0))
+    query = select(Trial.state, func.count(), func.sum(Trial.device_seconds), later)
+    rows = session.execute(query.where(Trial.sweep_id == sweep.id).group_by(Trial.state)).all()
+    counts, since = {row[0]: row[1] for row in rows}, {row[0]: row[3] for row in rows}
+    end, runs = sweep.finished_at or utc_now(), bool(counts.get(TrialState.RUNNING))
     return Used(
         trials=sweep.next_number,
         by_state={state: counts.get(state, 0) for state in TrialState},
-        device_seconds=ended + _running_device_seconds(session, sweep),
+        device_seconds=sum(row[2] for row in rows) + (_running_device_seconds(session, sweep) if runs else 0.0),
         seconds=max(0.0, (end - sweep.started_at).total_seconds()) if sweep.started_at else 0.0,
-        without_improvement=session.scalar(since) or 0,
-        halted=halted_count(session, sweep.id) if counts.get(TrialState.RUNNING) else 0,
+        without_improvement=since.get(TrialState.COMPLETED, 0),
+        halted=halted_count(session, sweep.id) if runs else 0,
     )
 
 

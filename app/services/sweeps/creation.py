@@ -25,7 +25,6 @@ from app.domain.sweeps.documents import (
 )
 from app.domain.sweeps.parameters import Value
 from app.domain.sweeps.rules import document as rules
-from app.domain.sweeps.rules.early_stopping import without_impossible_halts
 from app.domain.sweeps.space import Space
 from app.domain.sweeps.spec import SweepSpec
 from app.models import Job, Sweep
@@ -138,7 +137,6 @@ def check(
     """All checks before the transaction that writes the sweep."""
     target = project or caller.home_project
     caller.require_project(target)
-    spec, instead = without_impossible_halts(spec)
     spec = replace(spec, job=_with_defaults(spec))
     space = rules.check(spec, plane.sweep_limits)
     placed = [
@@ -163,7 +161,7 @@ def check(
         base=masked,
         known=warm_starts.as_json(known),
         secrets=stored.spec.secrets,
-        warnings=[*instead, *_warnings(placed)],
+        warnings=_warnings(placed),
     )
 
 

@@ -6,6 +6,7 @@ flooded with trials.
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -61,10 +62,10 @@ def launch(plane: ControlPlane, suggestions: Suggests, sweep_id: str) -> bool:
         if sweep is None or sweep.status not in (SweepState.PENDING, SweepState.RUNNING):
             return False
         spec = SweepSpec.from_json(sweep.spec)
-        if budget.exhausted(session, sweep, spec, budget.used(session, sweep), plane.sweep_limits):
-            return False
         room = _room(session, sweep, spec)
         if room is None:
+            return False
+        if budget.exhausted(session, sweep, spec, budget.used(session, sweep), plane.sweep_limits):
             return False
         asked = _question(session, sweep, spec)
     try:
@@ -141,26 +142,25 @@ def space_of(spec: SweepSpec) -> Space:
 
 def _begin(plane: ControlPlane, sweep: Sweep, spec: SweepSpec, new: NewTrial, room: Load) -> bool:
     """Make the trial, as a fork of an earlier one where they have steps in common."""
-    if room.waiting and not _may_start(plane, sweep, spec, new, room):
-        return False
+    checked = None
+    if room.waiting:  # whether it would start soon costs less to ask than what it has in common with others
+        with suppress(InvalidRequest, LimitExceeded):  # for `_make` to record
+            checked = trials.check(plane, sweep, new)
+            if not _starts_soon(spec, checked, room):
+                return False
     begins = trunks.begin(plane, sweep, spec, new)
     if isinstance(begins, trunks.Waits):
         wait(plane, sweep.id, begins.reason)
         return False
-    return _make(plane, sweep, spec, begins, room)
+    return _make(plane, sweep, spec, begins, room, checked if begins == new else None)
 
 
-def _may_start(plane: ControlPlane, sweep: Sweep, spec: SweepSpec, new: NewTrial, room: Load) -> bool:
-    """Whether it would start soon, which costs less to ask than what it has in common with others."""
+def _make(
+    plane: ControlPlane, sweep: Sweep, spec: SweepSpec, new: NewTrial, room: Load, checked: Checked | None = None
+) -> bool:
+    """``checked``: of this trial, where its document was checked a moment ago."""
     try:
-        return _starts_soon(spec, trials.check(plane, sweep, new), room)
-    except (InvalidRequest, LimitExceeded):
-        return True  # for `_make` to record
-
-
-def _make(plane: ControlPlane, sweep: Sweep, spec: SweepSpec, new: NewTrial, room: Load) -> bool:
-    try:
-        checked = trials.check(plane, sweep, new)
+        checked = checked or trials.check(plane, sweep, new, estimates_wait=_asks_for_wait(spec, room))
     except InvalidRequest as error:
         return _refuse(plane, sweep.id, new, f"{error.field}: {error.message}" if error.field else error.message)
     except LimitExceeded as error:
@@ -184,6 +184,11 @@ def _make(plane: ControlPlane, sweep: Sweep, spec: SweepSpec, new: NewTrial, roo
         return False
     plane.dispatcher.ring_admit(job.id, job.queue, job.priority)
     return True
+
+
+def _asks_for_wait(spec: SweepSpec, room: Load) -> bool:
+    """Whether `_starts_soon` depends on the estimate, which is a large part of what a check costs."""
+    return room.waiting == 0 and room.alive > 0 if spec.budget.parallel_trials == FREE else room.waiting > 0
 
 
 def _starts_soon(spec: SweepSpec, checked: Checked, room: Load) -> bool:

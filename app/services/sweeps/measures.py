@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from sqlalchemy import ColumnElement, func, or_, select
 from sqlalchemy.orm import Session
 
+from app.domain.spec.document import is_custom, typed_hyperparameters
 from app.domain.sweeps import benchmarks
 from app.domain.sweeps.benchmarks import Measured
 from app.domain.sweeps.results import mean_of, selected
-from app.domain.sweeps.spec import Constraint, EarlyStopping, Objective
+from app.domain.sweeps.spec import TOKENS, Constraint, EarlyStopping, Objective
 from app.models import Job, Metric
 from app.services.jobs import reports
 from app.services.sweeps import evaluations, lookup
@@ -42,10 +43,18 @@ def violations(session: Session, job: Job, constraints: Sequence[Constraint]) ->
     return found
 
 
-def step_of_rung(job: Job, rule: EarlyStopping, rung: int) -> int | None:
-    """The optimizer step at which a job reaches the rung; None while the length of its epochs is not known."""
+def step_of_rung(session: Session, job: Job, rule: EarlyStopping, rung: int) -> int | None:
+    """The optimizer step at which a job reaches the rung; None while the length of its epochs is not known, or so many
+    tokens are yet to be reported.
+    """
     if rule.unit == "steps":
         return rung
+    if rule.unit == TOKENS:
+        reached = select(func.min(Metric.step)).where(_points(session, job.id), Metric.name == TOKENS)
+        # A run that is stopped also logs the step at which it is; one that nothing disturbs does not.
+        is_regular = Metric.step % _logs_every(job) == 0
+        step: int | None = session.scalar(reached.where(Metric.value >= rung, is_regular))
+        return step
     if not job.total_steps or not job.total_epochs:
         return None
     if is_exact(job, rule):
@@ -58,6 +67,11 @@ def step_of_rung(job: Job, rule: EarlyStopping, rung: int) -> int | None:
 def is_exact(job: Job, rule: EarlyStopping) -> bool:
     """Whether `step_of_rung` is the very step: rungs are steps, or each epoch is a single one."""
     return rule.unit == "steps" or job.total_steps == job.total_epochs
+
+
+def _logs_every(job: Job) -> int:
+    """Every how many steps a built-in trainer reports its metrics; a script decides that itself."""
+    return 1 if is_custom(job.document) else int(typed_hyperparameters(job.document)["logging_steps"])
 
 
 def first_value_from(session: Session, job: Job, metric: str, step: int) -> tuple[int, float] | None:

@@ -38,14 +38,14 @@ def next_report(session: Session, spec: SweepSpec, trial: Trial, job: Job) -> Fo
     A trial that halts at the rung reports when it has halted; one whose checkpoint failed trains on, and reports then.
     """
     rung = next_rung(spec, trial)
-    step = measures.step_of_rung(job, spec.early_stopping, rung) if rung is not None else None
+    step = measures.step_of_rung(session, job, spec.early_stopping, rung) if rung is not None else None
     if rung is None or step is None or job.current_step < step or _reports_no_more(spec, job):
         return None
     if _is_halt(spec, rung) and not _has_settled(spec, job, step):
         return None
     metric = spec.objectives[0].metric
     found = measures.first_value_from(session, job, metric, step)
-    is_stuck = found is None and _has_halted(spec, job, rung) and not trial.paused
+    is_stuck = found is None and _has_halted(session, spec, job, rung) and not trial.paused
     if is_stuck and not measures.is_awaited(session, job, metric, step):
         # It would wait for ever: what it has measured before the rung counts.
         found = measures.newest_value(session, job, metric) or (job.current_step, math.nan)
@@ -93,7 +93,7 @@ def as_judged(spec: SweepSpec, report: TrialReport, bracket: int) -> RungReport:
 def _awaits(session: Session, spec: SweepSpec, trial: Trial, job: Job) -> bool:
     """Whether evaluations decide what it reports at its next rung, and have not ended."""
     rung = next_rung(spec, trial)
-    step = measures.step_of_rung(job, spec.early_stopping, rung) if rung is not None else None
+    step = measures.step_of_rung(session, job, spec.early_stopping, rung) if rung is not None else None
     if step is None or _reports_no_more(spec, job):
         return False
     return measures.is_awaited(session, job, spec.objectives[0].metric, step)
@@ -120,10 +120,11 @@ def _has_passed(spec: SweepSpec, job: Job, step: int) -> bool:
     return job.current_step > (step if measures.is_exact(job, spec.early_stopping) else step + _EPOCH_SLACK)
 
 
-def _has_halted(spec: SweepSpec, job: Job, rung: int) -> bool:
-    step = measures.step_of_rung(job, spec.early_stopping, rung)
-    stands = step is not None and not _has_passed(spec, job, step)
-    return stands and _is_halt(spec, rung) and job.state is JobState.PAUSED
+def _has_halted(session: Session, spec: SweepSpec, job: Job, rung: int) -> bool:
+    if job.state is not JobState.PAUSED or not _is_halt(spec, rung):
+        return False
+    step = measures.step_of_rung(session, job, spec.early_stopping, rung)
+    return step is not None and not _has_passed(spec, job, step)
 
 
 def _due(session: Session, spec: SweepSpec, running: Sequence[tuple[Trial, Job | None]]) -> list[Due]:
@@ -163,7 +164,7 @@ def _write(session: Session, sweep: Sweep, spec: SweepSpec, trial: Trial, job: J
     report.rank, report.compared = verdict.rank, verdict.of
     session.add(report)
     trial.rung, trial.step = rung, step
-    what = _settle(spec, trial, job, report, verdict)
+    what = _settle(session, spec, trial, job, report, verdict)
     history.record(
         session,
         sweep,
@@ -176,9 +177,9 @@ def _write(session: Session, sweep: Sweep, spec: SweepSpec, trial: Trial, job: J
     session.flush()
 
 
-def _settle(spec: SweepSpec, trial: Trial, job: Job, report: TrialReport, verdict: Verdict) -> str:
+def _settle(session: Session, spec: SweepSpec, trial: Trial, job: Job, report: TrialReport, verdict: Verdict) -> str:
     """Decide about the report, unless its trial waits for others; what becomes of the trial, in a word."""
-    has_halted = _has_halted(spec, job, report.rung)
+    has_halted = _has_halted(session, spec, job, report.rung)
     report.continues = trial.promoted or decided_at_once(spec, report, verdict)
     # One without a finite value can't win; of a population it is replaced like the others.
     can_wait = report.value is not None or spec.method.name == PBT

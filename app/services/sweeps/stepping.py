@@ -8,8 +8,9 @@ from sqlalchemy.orm import Session
 
 from app.database.engine import Database
 from app.domain.lifecycle.states import TERMINAL
+from app.domain.sweeps.promotions import waits
 from app.domain.sweeps.rules.limits import Limits
-from app.domain.sweeps.spec import SweepSpec
+from app.domain.sweeps.spec import PBT, SweepSpec
 from app.domain.sweeps.states import SweepState, TrialState
 from app.models import Job, Sweep, Trial
 from app.services.jobs import control_requests
@@ -61,13 +62,16 @@ def step(plane: ControlPlane, suggestions: Suggests, sweep_id: str) -> bool:
         verification.advance(plane, sweep_id)
     if is_due:
         _end_if_done(plane, sweep_id)
-    return all(_use_room(plane, suggestions, sweep_id) for _ in range(MOST_AT_ONCE))
+    return all(_use_room(plane, suggestions, sweep_id, spec) for _ in range(MOST_AT_ONCE))
 
 
-def _use_room(plane: ControlPlane, suggestions: Suggests, sweep_id: str) -> bool:
+def _use_room(plane: ControlPlane, suggestions: Suggests, sweep_id: str, spec: SweepSpec) -> bool:
     """A halted trial that has earned it continues, or else a new one begins; whether to ask again at once."""
-    has_decided = populations.decide(plane, sweep_id) or promoting.promote(plane, sweep_id)
-    return has_decided or launching.launch(plane, suggestions, sweep_id)
+    if waits(spec):  # which never changes
+        decide = populations.decide if spec.method.name == PBT else promoting.promote
+        if decide(plane, sweep_id):
+            return True
+    return launching.launch(plane, suggestions, sweep_id)
 
 
 def _is_due(session: Session, sweep: Sweep, spec: SweepSpec, limits: Limits) -> bool:

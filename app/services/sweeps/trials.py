@@ -57,12 +57,14 @@ def caller_of(sweep: Sweep) -> Caller:
     return Caller(key_id=sweep.submits_as, role=Role.USER, project=sweep.project)
 
 
-def check(plane: ControlPlane, sweep: Sweep, new: NewTrial, *, caller: Caller | None = None) -> Checked:
+def check(
+    plane: ControlPlane, sweep: Sweep, new: NewTrial, *, caller: Caller | None = None, estimates_wait: bool = True
+) -> Checked:
     """All checks of a submission before its transaction, by default in the name of the sweep.
 
     Raises InvalidRequest for a document that breaks a rule.
     """
-    return submitted(plane, sweep, document_of(sweep, new), caller=caller)
+    return submitted(plane, sweep, document_of(sweep, new), caller=caller, estimates_wait=estimates_wait)
 
 
 def document_of(sweep: Sweep, new: NewTrial) -> dict[str, Any]:
@@ -78,7 +80,9 @@ def document_of(sweep: Sweep, new: NewTrial) -> dict[str, Any]:
     return with_saves(raw, new.save_at) if new.save_at else raw
 
 
-def submitted(plane: ControlPlane, sweep: Sweep, raw: dict[str, Any], *, caller: Caller | None = None) -> Checked:
+def submitted(
+    plane: ControlPlane, sweep: Sweep, raw: dict[str, Any], *, caller: Caller | None = None, estimates_wait: bool = True
+) -> Checked:
     """All checks of a submission of this document with the sweep's secrets. Raises InvalidRequest."""
     secrets = plane.box.open(sweep.sealed_secrets)
     document = with_secrets(
@@ -87,7 +91,13 @@ def submitted(plane: ControlPlane, sweep: Sweep, raw: dict[str, Any], *, caller:
     forwarded = {path.removeprefix(PREFIX): token for path, token in secrets.items() if path.startswith(PREFIX)}
     hidden = secret_variables(secrets)
     return submission.check(
-        plane, caller or caller_of(sweep), document, project=sweep.project, forwarded=forwarded, secret_variables=hidden
+        plane,
+        caller or caller_of(sweep),
+        document,
+        project=sweep.project,
+        forwarded=forwarded,
+        secret_variables=hidden,
+        estimates_wait=estimates_wait,
     )
 
 

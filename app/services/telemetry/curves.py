@@ -12,7 +12,7 @@ from app.services.telemetry import progress
 from app.services.telemetry.progress import SeriesPoint
 from app.services.telemetry.summaries import LAST_STEP
 
-EPOCH = "epoch"  # a metric that is an axis
+EPOCH, TOKENS = AXES = ("epoch", "tokens")  # metrics that are axes
 _AXIS_POINTS = 200
 
 
@@ -38,7 +38,7 @@ class Curves:
 
 def groups_of(session: Session, job_id: str) -> dict[Group, list[str]]:
     """The metrics that are curves, by group; groups without any are left out."""
-    names = sorted((name for name in progress.names_of(session, job_id) if name != EPOCH), key=rank_of)
+    names = sorted((name for name in progress.names_of(session, job_id) if name not in AXES), key=rank_of)
     found = {group: [name for name in names if group_of(name) == group] for group in GROUPS}
     return {group: members for group, members in found.items() if members}
 
@@ -46,8 +46,8 @@ def groups_of(session: Session, job_id: str) -> dict[Group, list[str]]:
 def curves(session: Session, job: Job, request: CurvesRequest) -> Curves:
     return Curves(
         series=points(session, job, request),
-        epochs=_epochs(session, job),
-        tokens=[(0, 0.0), (job.current_step, float(job.tokens))] if job.tokens and job.current_step else [],
+        epochs=_axis(session, job, EPOCH, job.current_epoch),
+        tokens=tokens(session, job),
         has_ended=job.state in TERMINAL,
     )
 
@@ -66,9 +66,14 @@ def points(session: Session, job: Job, request: CurvesRequest) -> dict[str, list
     )
 
 
-def _epochs(session: Session, job: Job) -> Sequence[tuple[int, float]]:
-    """As measured, else as if every step were an equal part of an epoch."""
-    measured = progress.series(session, job.id, names=[EPOCH], max_points=_AXIS_POINTS).get(EPOCH)
+def tokens(session: Session, job: Job) -> Sequence[tuple[int, float]]:
+    """(step, tokens until then), between which the axis is straight; empty for a job that reports none."""
+    return _axis(session, job, TOKENS, float(job.tokens))
+
+
+def _axis(session: Session, job: Job, name: str, current: float) -> Sequence[tuple[int, float]]:
+    """As measured, else as if every step had as much of it."""
+    measured = progress.series(session, job.id, names=[name], max_points=_AXIS_POINTS).get(name)
     if measured:
         return [(0, 0.0), *((point.step, point.value) for point in measured if point.step > 0)]
-    return [(0, 0.0), (job.current_step, job.current_epoch)] if job.current_epoch and job.current_step else []
+    return [(0, 0.0), (job.current_step, current)] if current and job.current_step else []

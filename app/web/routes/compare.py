@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from flask import Blueprint, Response, redirect, request, url_for
 from marshmallow import fields, validate
@@ -104,7 +104,7 @@ def _asked(query: dict[str, Any]) -> ComparisonRequest:
     return ComparisonRequest(
         jobs=jobs,
         metrics=list(dict.fromkeys(query["metric"])),
-        by="seconds" if _last(query, "by", "step") == "seconds" else "step",
+        by=cast("comparison.Axis", _last(query, "by", "step")),
         max_points=min(MOST_POINTS, max(FEWEST_POINTS, ALL_POINTS // len(jobs))),
     )
 

@@ -96,10 +96,10 @@ REFUSED: dict[str, tuple[dict[str, Any], int, str, str]] = {
         "",
     ),
     "rungs in tokens": (
-        {"early_stopping": {"name": "asha", "unit": "tokens", "min": 10**9, "max": 2 * 10**9}},
+        {"early_stopping": {"name": "asha", "unit": "tokens", "min": 10, "max": 90, "losers": "pause"}},
         400,
         "early_stopping.unit",
-        "use steps or epochs",
+        "use one of these, or set losers to stop",
     ),
     "bohb without rungs": ({"method": {"name": "bohb"}}, 400, "method.name", "hyperband"),
     "nothing that counts": ({"warm_start": {"count": True}}, 400, "warm_start.count", "no sweep is named"),

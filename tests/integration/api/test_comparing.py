@@ -120,6 +120,17 @@ def test_axis_is_seconds_since_the_start_in_their_order(api: Api) -> None:
 
 
 @pytest.mark.both_databases
+def test_axis_is_tokens_as_measured_else_the_same_for_every_step(api: Api) -> None:
+    measured = trained(api, {"loss": [4.0, 3.0, 2.0], "tokens": [100.0, 150.0]})
+    even = trained(api, {"loss": [4.0, 3.0]}, tokens=800, current_step=4)
+    without = trained(api, {"loss": [4.0]})
+
+    curves = compared(api, measured, even, without, by="tokens", metrics=["loss"])["curves"]
+
+    assert [[point["x"] for point in curve] for curve in curves["loss"]] == [[100, 150, 150], [200, 400], []]
+
+
+@pytest.mark.both_databases
 def test_numbers_that_json_lacks_are_texts_and_never_the_best(api: Api) -> None:
     values = [math.nan, 0.5, 0.75, math.inf, -math.inf, *[0.25] * 20, math.nan]
     first, second = trained(api, {"accuracy": values}), trained(api, {"accuracy": [0.5]})
@@ -246,7 +257,7 @@ def test_bad_lists_of_jobs_are_refused_and_named(sqlite_api: Api, body: dict[str
         ({"metrics": [""]}, "metrics.0"),
         ({"metrics": ["x" * 129]}, "metrics.0"),
         ({"metrics": [1]}, "metrics.0"),
-        ({"by": "tokens"}, "by"),
+        ({"by": "epochs"}, "by"),
         ({"by": "Step"}, "by"),
         ({"by": 1}, "by"),
         ({"max_points": 3}, "max_points"),

@@ -48,6 +48,22 @@ def test_a_dry_run_says_where_training_and_rollouts_would_start(api: Api) -> Non
 
 
 @pytest.mark.usefixtures("gpus")
+def test_the_devices_of_a_training_are_those_of_all_its_instances(api: Api) -> None:
+    asked = document()
+    trainer, rollout = asked["tasks"]
+    asked["tasks"] = [{**trainer, "count": 2, "resource_config": {"gpu_count": 2}}, {**rollout, "count": 2}]
+
+    plan = api.data(api.post(DRY, asked))["plan"]
+
+    placed = {(each["role"], each["index"]): each["node"] for each in plan["instances"]}
+    assert placed == {("trainer", 0): "n1", ("trainer", 1): "n1", ("rollout", 0): "n2", ("rollout", 1): "n2"}
+    assert plan["memory"]["devices"] == 4
+    asked["tasks"][0]["count"] = 3
+    problem = api.problem(api.post(DRY, asked), 400)
+    assert problem["details"][0]["field"].startswith("tasks"), "all six GPUs would do, but they are of two types"
+
+
+@pytest.mark.usefixtures("gpus")
 def test_a_training_that_cannot_fit_is_refused_at_its_role(api: Api) -> None:
     problem = api.problem(api.post("/v1/jobs", document("meta-llama/Llama-3.1-8B")), 400)
 
@@ -70,7 +86,7 @@ def test_a_job_shows_the_programs_of_its_roles_and_can_be_submitted_again(api: A
 @pytest.mark.parametrize(
     ("change", "field"),
     [
-        ({"program": "script"}, "tasks.1.program"),
+        ({"program": "script"}, "tasks"),
         ({"training_config": {"custom_script_path": "/srv/a.py"}}, "tasks.1.training_config.custom_script_path"),
         ({"sidecar": False}, "tasks.1.sidecar"),
         ({"resource_config": {"gpu_count": 9}}, "tasks.1.resource_config.gpu_count"),

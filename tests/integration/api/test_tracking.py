@@ -33,13 +33,13 @@ def test_retried_job_keeps_its_token(api: Api) -> None:
 
 
 def test_kind_that_is_not_served_is_refused_whatever_else_it_names(sqlite_api: Api) -> None:
-    wandb = {"kind": "wandb", "project": "p", "entity": "e", "mode": "offline", "api_key": "s3cret"}
+    trackio = {"kind": "trackio", "project": "p", "space": "me/p", "write_token": "s3cret"}
 
-    answer = sqlite_api.post("/v1/jobs", make_document(tracking=[wandb]))
+    answer = sqlite_api.post("/v1/jobs", make_document(tracking=[trackio]))
 
     problem = sqlite_api.problem(answer, 400)
     assert problem["details"][0]["field"] == "tracking.0.kind"
-    assert "use kind mlflow" in problem["message"]
+    assert "use another: mlflow, wandb" in problem["message"]
     assert "s3cret" not in answer.get_data(as_text=True)
 
 

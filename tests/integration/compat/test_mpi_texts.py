@@ -134,6 +134,7 @@ def test_command_of_modelarts_starts_the_ranks_of_its_nodes(nodes: Api) -> None:
         ("mpirun -np 3 python train.py", "mpirun is to start 3 processes"),
         ("mpirun --hostfile hosts -np 4 python train.py", "there is no host file here"),
         ("mpirun -np 4 python train.py && echo done", "let mpirun be the only command"),
+        ("pip install x && mpirun -np 4 python train.py", "let mpirun be the only command"),
     ],
 )
 def test_command_of_modelarts_that_the_nodes_do_not_fit_is_refused(nodes: Api, command: str, why: str) -> None:

@@ -139,6 +139,18 @@ def test_template_of_modelarts_makes_the_built_in_pair(served: Api) -> None:
     assert read["algorithm"]["parameters"] == PARAMETERS
 
 
+def test_training_of_modelarts_template_may_have_several_nodes(served: Api) -> None:
+    rollout, actor = PAIR["tasks"]
+    tasks = [rollout, {**actor, "task_resource": {"flavor_id": "trainyard.cpu.1", "node_count": 2}}]
+
+    made = modelarts.said(served.post(modelarts.JOBS, {**PAIR, "tasks": tasks}), 201)
+
+    trains, completes = served.get(f"/v1/jobs/job-{made['metadata']['id']}")["tasks"]
+    assert (trains["program"], trains["count"], completes["count"]) == ("train", 2, 2)
+    read = modelarts.said(served.call("GET", f"{modelarts.JOBS}/{made['metadata']['id']}"))
+    assert [task["task_resource"]["node_count"] for task in read["tasks"]] == [2, 2]
+
+
 @pytest.mark.parametrize(
     ("tasks", "parameters", "field"),
     [
@@ -151,11 +163,6 @@ def test_template_of_modelarts_makes_the_built_in_pair(served: Api) -> None:
             "tasks.0.algorithm.boot_file",
         ),
         ([{"role": "trainer"}, {"role": "rollout"}], [PARAMETERS[0], {"name": "algorithm", "value": "ppo"}], "tasks"),
-        (
-            [{"role": "trainer", "task_resource": {"node_count": 2}}, {"role": "rollout"}],
-            PARAMETERS,
-            "tasks.0.task_resource.node_count",
-        ),
         (
             [{"role": "trainer"}, {"role": "rollout", "task_resource": {"flavor_id": "x"}}],
             PARAMETERS,

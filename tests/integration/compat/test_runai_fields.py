@@ -15,12 +15,19 @@ from tests.integration.compat.runai_seed import TRAINING, WITHOUT_EFFECT
 from tests.integration.compat.test_runai import BASE, BODY, TRAININGS, said
 from tests.systems.apps import Api
 
+FITTING: dict[str, Any] = {  # the devices of a node for the example
+    "device_type": "a100",
+    "memory_mb": 80_000,
+    "labels": ["my-node-type", "my-node-pool-b"],
+    "capabilities": ["mounts"],
+}
+
 
 @pytest.mark.parametrize("nodes", [0, 1])
 def test_example_of_the_documentation_is_taken_as_it_is(api: Api, nodes: int) -> None:
     with api.db.write() as session:
         for _ in range(nodes):
-            make_node(session, "gpu-1", device_type="a100", memory_mb=80_000, labels=["my-node-type", "my-node-pool-b"])
+            make_node(session, "gpu-1", **FITTING)
     key = api.make_key(Role.USER, "default", name="test@lab.com")
 
     answered = api.post(TRAININGS, TRAINING, key=key)
@@ -51,7 +58,7 @@ def test_example_of_the_documentation_waits_for_a_node_that_has_what_it_asks_for
     api: Api, device: str, labels: list[str], field: str, reason: str
 ) -> None:
     with api.db.write() as session:
-        make_node(session, device_type=device, memory_mb=80_000, labels=labels)
+        make_node(session, device_type=device, memory_mb=80_000, labels=labels, capabilities=["mounts"])
 
     answered = api.post(TRAININGS, TRAINING)
     job_id = job_id_of(said(answered, 202)["workloadId"])
@@ -60,7 +67,7 @@ def test_example_of_the_documentation_waits_for_a_node_that_has_what_it_asks_for
     planner.plan_once(api.db)
     waiting = said(api.call("GET", f"{BASE}/workloads"))["workloads"][0]
     with api.db.write() as session:
-        make_node(session, "late", device_type="a100", memory_mb=80_000, labels=["my-node-type", "my-node-pool-b"])
+        make_node(session, "late", **FITTING)
     planner.plan_once(api.db)
 
     assert len(warnings) == 1

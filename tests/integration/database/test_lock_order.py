@@ -216,6 +216,25 @@ def test_job_is_placed_on_a_node_and_then_asked_back_by_its_draining(api: Api) -
         assert (job.state, job.requested) == (JobState.SCHEDULING, "requeue")
 
 
+def test_attempt_is_not_restarted_in_place_against_a_demand_that_is_just_made(api: Api) -> None:
+    with api.db.write() as session:
+        job = make_job(session, state=JobState.TRAINING)
+        make_attempt(session, job, make_node(session, "n1"))
+        job_id, project = job.id, job.project
+    work = work_orders.load_work(api.db, job_id, 1)
+    killed = Outcome(kind="failed", cause="RANK_KILLED")
+
+    with Waiting(api.db) as calls:
+        with api.db.write() as session:
+            row = session.get_one(Project, project, with_for_update=True)
+            ended = calls.start(lambda: work_orders.finish(api.db, work, killed, NO_RETRY, may_restart=True))
+            row.quota = {"required_capabilities": ["sandbox:full"]}
+
+        assert ended.result(SECONDS).restart is None
+    with api.db.read() as session:
+        assert session.get_one(Job, job_id).state is JobState.QUEUED
+
+
 def test_a_job_is_deleted_while_others_lock_its_children_in_the_order_of_their_keys(api: Api) -> None:
     parent = ended_job(api)
     with api.db.write() as session:

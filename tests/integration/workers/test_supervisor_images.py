@@ -1,5 +1,6 @@
 """Jobs in container images: what they see, what they may change, which images they may have, and hostile ones."""
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import JobState
 from app.host.overlays import lack_of_overlays
+from app.host.own_users import lack_of_own_users, record_verdict
 from app.models import Attempt, Checkpoint
 from app.services.access import projects
 from tests.builders.factories import make_document, make_job
@@ -18,6 +20,7 @@ from tests.systems.supervising import World
 
 pytestmark = pytest.mark.long
 
+UIDS = "3100000-3100007"
 PASSWD = b"root:x:0:0::/:/bin/sh\napp:x:4321:55:App:/app:/bin/sh\n"
 
 
@@ -370,3 +373,27 @@ def test_people_reach_what_the_image_shows_to_its_job(node: World) -> None:
     assert (said.split("\n"), code) == (["4321", "/srv/new", "hello", "of the image"], 0)
     node.request(job_id, "cancel")
     assert node.wait_for_end(job_id).state is JobState.CANCELLED
+
+
+@pytest.mark.parametrize("uids", ["", UIDS], ids=["worker", "own"])
+def test_claims_and_parts_of_them_lie_at_their_paths_in_an_image(
+    make_world: Callable[..., World], tmp_path: Path, uids: str
+) -> None:
+    if uids and (lack := lack_of_own_users(uids, tmp_path / "tried")):
+        pytest.skip(f"here no attempt has a user of its own: {lack}")
+    (claim := tmp_path / "claims" / "default" / "scratch").joinpath("part").mkdir(parents=True)
+    node = make_world(TRAINYARD_FETCH_PVC_DIR=str(tmp_path / "claims"), TRAINYARD_NODE_UIDS=uids)
+    record_verdict(node.data_dir, "")
+    whole = {"path": "/scratch", "type": "claim", "claim": "scratch"}
+    part = {**whole, "path": "/part", "sub_path": "part", "read_only": True}
+
+    found = lines(
+        node,
+        local(node, "image", [("etc", None)]),
+        "echo new > /scratch/part/file; cat /part/file; echo x > /part/x || echo refused; chmod 4755 /scratch/part/file"
+        " || echo refused",
+        resources={"mounts": [whole, part]},
+    )
+
+    assert [line for line in found if ":" not in line] == ["new", "refused", "refused"]
+    assert (claim / "part/file").stat().st_uid == os.geteuid()

@@ -5,8 +5,6 @@ import pytest
 from app.domain.lifecycle.states import JobState
 from app.host.landlock import lack_of_landlock
 
-pytestmark = pytest.mark.skipif(lack_of_landlock() is not None, reason="this kernel has no Landlock")
-
 SCRIPT = """
 import pathlib, os
 from trainyard import hooks
@@ -17,6 +15,12 @@ except OSError as error:
     print(type(error).__name__, flush=True)
 pathlib.Path(os.environ["TRAINYARD_OUTPUT_DIR"], "result").write_text("made")
 """
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _landlock() -> None:
+    if lack := lack_of_landlock():
+        pytest.skip(lack.detail)
 
 
 def test_job_completes_and_reaches_its_own_files_alone(make_world, tmp_path):

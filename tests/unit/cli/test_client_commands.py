@@ -347,6 +347,16 @@ def test_logs_follows_the_stream(server: ScriptedServer) -> None:
                 "new_resource_config": {"gpu_count": 1, "gpu_fraction": 0.5, "gpu_type": ["4090", "h100"]},
             },
         ),
+        (
+            ["retry", JOB_ID, "--resource", "rollout.count=3", "--resource", "rollout.gpu_type=4090"],
+            "retry",
+            {
+                "checkpoint_id": "",
+                "from_start": False,
+                "modify_resources": True,
+                "new_tasks": [{"role": "rollout", "count": 3, "resource_config": {"gpu_type": "4090"}}],
+            },
+        ),
     ],
 )
 def test_verbs_pass_on_what_was_asked(

@@ -3,6 +3,7 @@
 import contextlib
 import shlex
 import subprocess
+import time
 
 import pytest
 from hypothesis import given
@@ -41,6 +42,13 @@ def launch(text):
         ("bash -c 'mpirun -np 4\\\n  -N 4\\\n ./a.out --x \\\n'", "bash -c './a.out --x'"),
         ("bash -c 'mpirun -np 4 python -c \"a\\\nb\"'", "bash -c 'python -c \"a\\\nb\"'"),
         ("bash -c 'mpirun ${OMPI} -np 4 ./a.out'", "bash -c '${OMPI} -np 4 ./a.out'"),
+        ("env mpirun -np 4 ./a.out", "./a.out"),
+        ("/usr/bin/env A=1 'B=2 3' mpirun -np 4 -x C=4 ./a.out", "env A=1 'B=2 3' C=4 ./a.out"),
+        ("bash -c 'exec mpirun -np 4 ./a.out'", "bash -c ./a.out"),
+        ("bash -c 'A=1 B=\"$C d\" mpirun -np 4 ./a.out'", "bash -c 'A=1 B=\"$C d\" ./a.out'"),
+        ("bash -c 'A=1 exec env B=2 mpirun -np 4 -x C=3 ./a.out'", "bash -c 'A=1 env B=2 C=3 ./a.out'"),
+        ("bash -c 'cd src && mpirun -np 4 ./a.out'", "bash -c 'cd src && ./a.out'"),
+        ("bash -c 'cd /a; cd \"b c\"\n A=1 mpirun ./a.out'", "bash -c 'cd /a; cd \"b c\"\n A=1 ./a.out'"),
     ],
 )
 def test_mpirun_and_what_the_platform_does_are_left_out(text, command):
@@ -52,7 +60,17 @@ def test_mpirun_and_what_the_platform_does_are_left_out(text, command):
 
 @pytest.mark.parametrize(
     "text",
-    ["python train.py", "bash -c 'python train.py; mpirun x'", "bash run.sh", "sh -c", "env mpirun x", "bash -x"],
+    [
+        "python train.py",
+        "bash run.sh",
+        "sh -c",
+        "bash -x",
+        "env A=1 python mpirun",
+        "bash -c 'echo mpirun; pip install mpirun'",
+        "bash -c 'python -c \"a; mpirun b\"'",
+        "bash -c 'A=1 python train.py # mpirun'",
+        "bash -c 'cd x && python train.py'",
+    ],
 )
 def test_other_commands_stay_as_they_are(text):
     found = launch(text)
@@ -83,6 +101,77 @@ def test_longer_text_is_each_nodes_own(end):
     assert (found.by_mpi, found.is_longer, found.command) == (False, True, words)
     with pytest.raises(BadSpec, match="let mpirun be the only command"):
         ranks_per_node(found, 2, FIELD)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "pip install x && mpirun -np 2 ./a.out",
+        "if true; then mpirun ./a.out; fi",
+        "cd - && mpirun ./a.out",
+        "cd x || exit 1; mpirun ./a.out",
+        "export A=1; /opt/bin/mpirun ./a.out",
+        "A=1 nohup mpirun ./a.out",
+        "(mpirun ./a.out)",
+        "cd x && A=1 mpirun ./a.out && echo",
+        "set -e\nexec mpirun ./a.out",
+    ],
+)
+def test_text_that_starts_mpirun_among_others_is_each_nodes_own(text):
+    found = launch(shlex.join(["bash", "-c", text]))
+
+    assert (found.by_mpi, found.is_longer, found.command) == (False, True, ["bash", "-c", text])
+    with pytest.raises(BadSpec, match="let mpirun be the only command"):
+        ranks_per_node(found, 2, FIELD)
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("RANK=3 mpirun ./a.out", "RANK"),
+        ("env LD_LIBRARY_PATH=/opt mpirun ./a.out", "LD_LIBRARY_PATH"),
+        ("OMPI_MCA_plm_rsh_agent=ssh mpirun ./a.out", "OMPI_MCA_plm_rsh_agent"),
+    ],
+)
+def test_variable_of_the_platform_before_mpirun_is_named(text, named):
+    found = launch(shlex.join(["sh", "-c", text]))
+
+    assert (found.command, [each.partition(":")[0] for each in found.ignored]) == (["sh", "-c", "./a.out"], [named])
+
+
+def test_env_with_options_before_mpirun_stays_each_nodes_own():
+    found = launch("env -i A=1 mpirun -np 2 ./a.out")
+
+    assert (found.by_mpi, found.is_longer) == (False, True)
+
+
+def test_ranks_start_where_and_with_what_the_shell_would_start_mpirun(tmp_path):
+    """In real shells."""
+    (tmp_path / "a b").mkdir()
+    text = 'cd "a b" && A="$X y" B=$X exec env C=2 mpirun -np 2 sh -c \'echo "$PWD" "$A" "$B" "$C"\''
+
+    ran = subprocess.run(
+        parse_launcher(["sh", "-c", text], FIELD).command,
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+        env={"PATH": "/usr/bin:/bin", "X": "1 2"},
+    )
+
+    assert ran.stdout == f"{tmp_path}/a b 1 2 y 1 2 2\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["\n" * 60_000, ";" * 60_000, "{ " * 30_000, "env " * 15_000, "A=1 " * 15_000, "cd x;" * 12_000, "'" * 60_000],
+)
+def test_long_texts_take_no_time(text):
+    began = time.process_time()
+
+    parse_launcher(["sh", "-c", text + "x"], FIELD)
+
+    assert time.process_time() - began < 2
 
 
 @pytest.mark.parametrize(

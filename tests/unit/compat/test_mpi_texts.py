@@ -146,6 +146,15 @@ class TestModelArts:
         job = job_of(modelarts.details_of(native), (), modelarts.CLUSTER)
         assert (job["algorithm"]["command"], job["spec"]["resource"]["node_count"]) == (HOROVOD, 2)
 
+    def test_directory_and_variables_before_mpirun_are_those_of_the_ranks(self) -> None:
+        command = f"cd src && A=1 exec {HOROVOD}"
+
+        native = modelarts.translated({**CODE, "command": command}, **nodes(2))
+
+        assert started(native) == (["bash", "-c", "cd src && A=1 env NCCL_DEBUG=INFO python train.py"], "2", 2)
+        job = job_of(modelarts.details_of(native), (), modelarts.CLUSTER)
+        assert job["algorithm"]["command"] == command
+
     def test_without_a_number_there_is_a_rank_for_each_device(self) -> None:
         native = modelarts.translated({**CODE, "command": "mpirun ./a.out"}, **nodes(1))
 
@@ -179,7 +188,14 @@ class TestModelArts:
 
     @pytest.mark.parametrize(
         "command",
-        ["mpirun -np 3 ./a.out", "mpirun -H a,b ./a.out", "mpirun ./a.out && echo", "mpirun", "mpirun -np $N x"],
+        [
+            "mpirun -np 3 ./a.out",
+            "pip install x && mpirun ./a.out",
+            "mpirun -H a,b ./a.out",
+            "mpirun ./a.out && echo",
+            "mpirun",
+            "mpirun -np $N x",
+        ],
     )
     def test_command_that_the_nodes_do_not_fit_is_refused(self, command: str) -> None:
         with pytest.raises(BadSpec) as refused:

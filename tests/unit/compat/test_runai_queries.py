@@ -2,6 +2,7 @@
 
 import dataclasses
 from datetime import UTC, datetime
+from itertools import product
 from typing import Any
 
 import pytest
@@ -92,16 +93,14 @@ def test_database_is_asked_for_what_it_can_tell(asked, search, filters):
 
 
 @pytest.mark.parametrize("state", JobState)
-@pytest.mark.parametrize("foreign", [{}, {"deleted": True}])
-@pytest.mark.parametrize("requested", [None, "pause", "cancel"])
-@pytest.mark.parametrize("attempt", [0, 2])
-def test_phase_is_looked_for_where_it_may_be(state, foreign, requested, attempt):
+def test_phase_is_looked_for_where_it_may_be(state):
     shown: dict[str, Any] = {field.name: None for field in dataclasses.fields(JobDetails)}
-    job = Job(status=state, attempt=attempt, foreign={DIALECT: foreign})
-    found = JobDetails(**{**shown, "job": job, "requested": None if state in TERMINAL else requested})
+    for foreign, requested, attempt in product(({}, {"deleted": True}), (None, "pause", "cancel"), (0, 2)):
+        job = Job(status=state, attempt=attempt, foreign={DIALECT: foreign})
+        found = JobDetails(**{**shown, "job": job, "requested": None if state in TERMINAL else requested})
 
-    if not is_deleted(found, utc_now()):
-        assert state in STATES_OF_PHASES[phase_of(found)]
+        if not is_deleted(found, utc_now()):
+            assert state in STATES_OF_PHASES[phase_of(found)], (foreign, requested, attempt)
 
 
 def test_rows_without_a_value_come_first():

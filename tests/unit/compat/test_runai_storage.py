@@ -54,22 +54,96 @@ def test_volumes_are_data_that_the_words_refer_to():
     )
 
     framework = native.document["training_config"]["framework"]
-    assert native.document["data_config"]["sources"] == [{"path": "/srv/sets"}, {"path": "pvc://team/."}]
+    assert native.document["data_config"]["sources"] == [{"path": "/srv/sets"}]
     assert framework["custom_command"][3:] == [
         "$(TRAINYARD_DATA_0)/a.jsonl",
         "--more=$(TRAINYARD_DATA_0)/deep:/mnt/setsx",
     ]
-    assert native.document["training_config"]["environment"] == {"DATA_PATH": "$(TRAINYARD_DATA_1)"}
-    assert ignored_fields(native) == [
-        "spec.storage.hostPath.etc",
-        "spec.storage.pvc.0.readOnly",
-        "spec.storage.pvc.new",
-        "spec.workingDir",
-    ]
+    assert native.document["training_config"]["environment"] == {"DATA_PATH": "/mnt/claim"}
+    assert ignored_fields(native) == ["spec.storage.hostPath.etc", "spec.workingDir"]
     assert native.document["resource_config"]["mounts"] == [
         {"path": "/mnt/sets", "type": "data", "required": False},
-        {"path": "/mnt/claim", "type": "data", "source": 1, "required": False},
+        {"path": "/mnt/claim", "type": "claim", "claim": "team"},
+        {"path": "/mnt/fresh", "type": "claim", "claim": "fresh", "create": True},
     ]
+
+
+@pytest.mark.parametrize(
+    ("volume", "mount"),
+    [
+        ({"existingPvc": True, "claimName": "team", "readOnly": False}, {"type": "claim", "claim": "team"}),
+        ({"claimName": "c", "readOnly": True}, {"type": "claim", "claim": "c", "create": True, "read_only": True}),
+        ({"name": "Big_Data"}, {"type": "claim", "claim": "my-training-big-data", "create": True}),
+        ({}, {"type": "claim", "claim": "my-training-0", "create": True}),
+        (
+            {"claimName": "c", "claimInfo": {"accessModes": {"readOnlyMany": True}}},
+            {"type": "claim", "claim": "c", "create": True, "read_only": True},
+        ),
+        (
+            {"claimName": "c", "claimInfo": {"accessModes": {"readOnlyMany": True, "readWriteMany": True}}},
+            {"type": "claim", "claim": "c", "create": True},
+        ),
+        ({"claimName": "c", "ephemeral": True}, {"type": "empty"}),
+    ],
+)
+def test_claim_that_is_written_to_or_new_is_a_mount(volume, mount):
+    native = translated({"command": "ls /data/x", "storage": {"pvc": [{"path": "/data", **volume}]}})
+
+    assert native.document["resource_config"]["mounts"] == [{"path": "/data", **mount}]
+    assert native.document["data_config"]["sources"] == []
+    assert native.document["training_config"]["framework"]["custom_command"] == ["ls", "/data/x"]
+    assert native.warnings == []
+
+
+def test_what_a_new_claim_asks_of_a_storage_class_is_named():
+    info = {"size": "1G", "storageClass": "fast", "volumeMode": "Filesystem", "addedAttrValues": [{"key": "a"}]}
+
+    native = translated({"storage": {"pvc": [{"path": "/data", "claimInfo": info}]}})
+
+    assert ignored_fields(native) == [
+        "spec.storage.pvc.claimInfo.addedAttrValues.key",
+        "spec.storage.pvc.claimInfo.size",
+        "spec.storage.pvc.claimInfo.storageClass",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("volume", "why"),
+    [
+        ({"path": "data"}, "spec.storage.pvc.a: the mount path must be absolute"),
+        ({"path": "/usr/data"}, "spec.storage.pvc.a: /usr/data belongs to the system"),
+        ({"path": "/data", "claimInfo": {"volumeMode": "Block"}}, "spec.storage.pvc.a: claims are directories, and no"),
+        ({"path": "/cache"}, "spec.storage.pvc.a: /cache is the path of another volume"),
+        ({"path": "/mnt"}, "spec.storage.pvc.a: /mnt/cache would be mounted in it"),
+    ],
+)
+def test_new_claim_that_can_not_be_mounted_is_left_out_with_the_reason(volume, why):
+    empty = [{"path": "/cache"}, {"path": "/mnt/cache"}]
+
+    native = translated({"storage": {"pvc": [{"name": "a", **volume}], "emptyDirVolume": empty}})
+
+    assert [line for line in native.warnings if line.startswith(why)], native.warnings
+    assert [each["type"] for each in native.document["resource_config"]["mounts"]] == ["empty", "empty"]
+
+
+def test_existing_claim_with_another_volume_in_it_is_read_only_and_says_so():
+    claim = {"existingPvc": True, "claimName": "team", "path": "/work", "readOnly": False}
+
+    native = translated({"storage": {"pvc": [claim], "emptyDirVolume": [{"path": "/work/tmp"}]}})
+
+    assert native.document["data_config"]["sources"] == [{"path": "pvc://team/."}]
+    assert native.warnings == ["spec.storage.pvc.0.readOnly: is read-only: /work/tmp would be mounted in it"]
+
+
+def test_working_directory_in_a_claim_that_is_written_to_is_that_directory():
+    claim = {"existingPvc": True, "claimName": "team", "path": "/work", "readOnly": False}
+
+    native = translated({"command": "python train.py", "workingDir": "/work/src", "storage": {"pvc": [claim]}})
+
+    framework = native.document["training_config"]["framework"]
+    assert framework["custom_command"] == ["sh", "-c", 'cd "$0" && exec "$@"', "/work/src", "python", "train.py"]
+    assert "custom_code_dir" not in framework
+    assert native.warnings == []
 
 
 @pytest.mark.parametrize(

@@ -94,11 +94,20 @@ def test_what_waits_by_default_leaves_threads_to_other_requests(threads, web):
     assert (shares.viewers > 0) is (web == "true" and threads >= 8)
 
 
-@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "0", "-1", "1e999"])
 @pytest.mark.parametrize("variable", [row[0] for row in settings_table() if row[0].endswith("_SECONDS")])
-def test_every_time_is_finite_and_positive(variable, value):
-    with pytest.raises(SettingsError, match=variable):
+def test_every_time_is_finite_and_positive(variable):
+    values = ("nan", "inf", "-inf", "0", "-1", "1e999")
+
+    assert [value for value in values if variable not in refusal(variable, value)] == []
+
+
+def refusal(variable: str, value: str) -> str:
+    """What is said of this value; empty if it is accepted."""
+    try:
         load_settings({variable: value})
+    except SettingsError as error:
+        return str(error)
+    return ""
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,11 @@ import pytest
 from app.host import idmapped_mounts
 from app.host.own_users import lack_of_own_users
 
-pytestmark = pytest.mark.skipif(
-    bool(lack := lack_of_own_users("700000-765535", Path("/tmp"))), reason=f"here no mounts can be made: {lack}"
-)
+
+@pytest.fixture(scope="module", autouse=True)
+def _mounts() -> None:
+    if lack := lack_of_own_users("700000-765535", Path("/tmp")):
+        pytest.skip(f"here no mounts can be made: {lack}")
 
 
 @pytest.fixture

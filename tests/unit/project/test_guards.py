@@ -62,6 +62,31 @@ def test_process_of_a_longer_fixture_is_left_alone():
     process.wait()
 
 
+def test_process_left_running_is_found_although_another_guard_has_looked_meanwhile():
+    def start() -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(["sleep", "60"])
+        with guards.no_leaked_processes(set()):
+            return process
+
+    with pytest.raises(AssertionError, match="sleep 60"), guards.no_leaked_processes(set()):
+        process = start()
+
+    assert process.wait(timeout=5) < 0
+
+
+def test_process_that_began_between_two_tests_is_left_alone():
+    with guards.no_leaked_processes(set()):
+        pass
+    process = subprocess.Popen(["sleep", "60"])
+
+    with guards.no_leaked_processes(set()):
+        subprocess.run(["true"], check=True)
+
+    assert process.poll() is None
+    process.kill()
+    process.wait()
+
+
 def test_open_app_context_fails_the_test():
     context = Flask("empty").app_context()
 

@@ -90,7 +90,7 @@ def packages_here(document: JobDocument, library: Library, code: Path | None) ->
         return packages
     if not library.rules.packages and not packages.are_certain:
         return None  # this installation has no package environments, and the file need not be there
-    in_code = read_requirements_file(packages, code)
+    in_code = read_requirements_file(packages, code, library.claim_around(code) if code is not None else None)
     training = document.training_config.changed(packages=in_code.packages)
     found = rules.packages_of(whole := document.changed(training_config=training))
     if found is not None and in_code.was_found:

@@ -10,7 +10,7 @@ from app.domain.spec.locations.code import path_in_bundle
 from app.domain.spec.packages import Packages
 from app.domain.spec.quoting import quoted
 from app.domain.spec.rules.requirement_lines import FILE_FIELD, LONGEST_LOCK, with_lines_of
-from app.storage.beneath import RefusedFile, directory_opened, file_opened
+from app.storage.beneath import RefusedFile, directory_opened, file_opened, located
 from workers.attempt_failed import AttemptFailed
 
 
@@ -22,10 +22,13 @@ class InCode:
     was_found: bool
 
 
-def read_requirements_file(packages: Packages, code: Path | None) -> InCode:
-    """What the job asks for with its requirements file. Raises AttemptFailed."""
+def read_requirements_file(packages: Packages, code: Path | None, claim: Path | None = None) -> InCode:
+    """What the job asks for with its requirements file. Raises AttemptFailed.
+
+    ``claim``: the volume claim in which the code lies.
+    """
     name = packages.requirements_file
-    text = _text_of(code, name) if code is not None and name else None
+    text = _text_of(code, name, claim) if code is not None and name else None
     if text is None:
         if packages.requirements_file and packages.requirements_file_required:
             raise _refused(f"{quoted(name)} is not in the code of the job; add it, or name packages in requirements")
@@ -36,14 +39,15 @@ def read_requirements_file(packages: Packages, code: Path | None) -> InCode:
         raise _refused(error.message) from error
 
 
-def _text_of(code: Path, name: str) -> str | None:
+def _text_of(code: Path, name: str, claim: Path | None) -> str | None:
     """None where there is no such file. Raises AttemptFailed."""
     path = path_in_bundle(name)
     if not path:  # an older API may have let it pass
         raise _refused(f"{quoted(name)} does not name a file in the code")
     try:
         # The code may have a link to a file of the node's: none is followed.
-        with directory_opened(code.resolve()) as root, file_opened(root, path) as file:
+        directory = directory_opened(code.resolve()) if claim is None else located(code, claim)
+        with directory as root, file_opened(root, path) as file:
             content = file.read(LONGEST_LOCK + 1)
     except (FileNotFoundError, NotADirectoryError):
         return None

@@ -8,12 +8,12 @@ from app.domain.scheduling.resources import Device
 from app.domain.spec.frameworks.custom import below
 from app.domain.spec.locations.code import is_bundle
 from app.domain.spec.model import Framework
+from app.host.gpu_devices import own_gpus
 from workers.attempt_failed import AttemptFailed
 from workers.fetching.uris import scheme_of
 from workers.prepare.input_library import Library, Sources
 from workers.prepare.resolve_inputs import find_code, find_script
 from workers.run_dir.layout import RunDirectory
-from workers.sandbox.gpu_devices import own_gpus
 
 ENVIRONMENT = "training_config.environment."
 

@@ -3,6 +3,7 @@
 from app.domain.port_addresses import PortsHost
 from app.domain.spec.interactive import NOTEBOOK_PORT
 from app.security.relay_tokens import interactive_token, notebook_token
+from app.services.attempts import interactive_endpoints
 from app.services.attempts.work_orders import Work
 from config.settings import Settings
 from trainyard.protocol.interactive import SOCKET
@@ -18,7 +19,8 @@ def session_place(settings: Settings, work: Work, run: RunDirectory) -> RelayPla
     token = interactive_token(
         settings.security.secret_key, job_id=work.job_id, attempt=work.attempt, fence=work.fence, part=work.part
     )
-    return RelayPlace(address=own_address(settings), socket=run.path / SOCKET, token=token)
+    local = interactive_endpoints.local_socket(settings.data.dir, work.job_id, work.attempt, work.part)
+    return RelayPlace(address=own_address(settings), socket=run.path / SOCKET, token=token, local=local)
 
 
 def probed_part(work: Work) -> int:

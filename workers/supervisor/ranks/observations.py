@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from app.domain.spec.model import HaltAt
 from trainyard.protocol.messages import Failure, RankExit, Result
 from workers.attempt_failed import AttemptFailed
 
@@ -19,7 +20,7 @@ class Observations:
     saved_before: bool = (
         False  # a script saved on request in an earlier attempt; this one may not have announced it yet
     )
-    halts: bool = False  # the job's document names steps at which the ranks stop by themselves
+    halts: HaltAt | None = None  # where the ranks stop by themselves, of the job's document
     can_save: bool = True  # False: the ranks store shards, and have nothing to save when they stop
     serves: bool = False  # it is the replica of a service
     answers: bool = False  # its endpoint is recorded
@@ -45,6 +46,7 @@ class Observations:
     last_lines: Mapping[int, Sequence[str]] = field(default_factory=dict)
     time_limit_seconds: int | None = None
     instances: Mapping[int, str] = field(default_factory=dict)  # by rank of a job with roles
+    scripts: Collection[int] = ()  # ranks of scripts beside a built-in trainer
 
     @property
     def broke(self) -> bool:

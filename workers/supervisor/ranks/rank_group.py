@@ -70,6 +70,7 @@ class RankGroup:
         self._pending: list[commands.Command] = []  # for ranks that have not sent their hello yet
         self._memory_kills: KillWatch | None = None
         self._world_size = self._local_ranks = self._first_rank = 0
+        self._leading_rank: int | None = 0
         self._can_be_asked = True
         self._pids: dict[int, int] = {}
         self._drained = False
@@ -94,8 +95,8 @@ class RankGroup:
         """
         plan, self._on_listener = prepared.plan, on_listener
         self._world_size, self._local_ranks = plan.spec.world_size, plan.spec.local_ranks
-        self._first_rank = plan.spec.first_rank
-        self._observed.instances = plan.spec.names
+        self._first_rank, self._leading_rank = plan.spec.first_rank, plan.spec.leading_rank
+        self._observed.instances, self._observed.scripts = plan.spec.names, plan.spec.ranks_of_scripts
         custom = self._observed.custom
         self._can_be_asked = not custom or plan.spec.agree_on_stops
         self.reports.start_from(prepared.start.step, metric_names, prepared.redaction, custom=custom)
@@ -367,7 +368,7 @@ class RankGroup:
 
     def _leader(self) -> Connection | None:
         connections = self._server.connections if self._server is not None else []
-        return next((c for c in connections if c.greeted and c.rank == self._first_rank), None)
+        return next((c for c in connections if c.greeted and c.rank == self._leading_rank), None)
 
     def _waits_for_hello(self) -> bool:
         """A built-in trainer sends its hello after its imports; a script that never did so may never do it."""

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from app.domain.lifecycle.halts import halted_at
+from app.domain.lifecycle.halts import halted_at, is_halt
 from app.domain.lifecycle.outcomes import Outcome, OutcomeKind
 from trainyard.protocol.commands import DRAIN
 from trainyard.protocol.messages import HALT, Failure, RankExit
@@ -55,6 +55,10 @@ KILLED_AT_LIMIT = (
 )
 NEVER_ANSWERED = "the engine ended before it answered a request"
 ENDED_BY_ITSELF = "the engine ended although nothing had asked it to"
+NEVER_HALTED = (
+    "the job's document names steps at which it halts (training_config.halt_at, or early_stopping.losers: pause and "
+    "pbt of its sweep), which a script does by trainyard.hooks, and this one has not used them"
+)
 UNCAUGHT_EXCEPTION = 1  # Python's exit code
 KILLED_CHILD = "killed by signal"  # PyTorch's wording
 
@@ -144,12 +148,20 @@ def _finished(observed: Observations) -> bool:
     if observed.result is not None:
         return observed.result.stopped is None
     # A script without hooks reports by its exit code alone.
-    return observed.custom and not observed.has_connected and observed.stopping is None
+    return _has_no_hooks(observed) and observed.halts is None and observed.stopping is None
+
+
+def _has_no_hooks(observed: Observations) -> bool:
+    return observed.custom and not observed.has_connected
 
 
 def _halted(observed: Observations) -> bool:
     """Whether the ranks stopped where the job's document says so, whatever was requested meanwhile."""
-    if not observed.halts or observed.result is None or observed.result.stopped != HALT:
+    if observed.halts is None or observed.result is None or observed.result.stopped != HALT:
+        return False
+    # A script says itself where it has halted.
+    step = observed.result.step or 0
+    if observed.custom and not is_halt(observed.halts, step=step, epoch=0.0, total_steps=None):
         return False
     return observed.exit_code == 0 or _hangs_in_its_exit(observed)
 
@@ -170,7 +182,8 @@ def _failed_by_itself(observed: Observations) -> bool:
 
 def _explain(observed: Observations) -> Outcome:
     first = _first_failed(observed)
-    own_fault = "SCRIPT_ERROR" if observed.custom else "TRAINER_ERROR"
+    is_script = observed.custom or (first is not None and first.rank in observed.scripts)
+    own_fault = "SCRIPT_ERROR" if is_script else "TRAINER_ERROR"
     # A rank that was ended because another had ended, or lost its connection to it, knows no cause.
     knowing = next((failure for failure in observed.reported if failure.error_type != "RANK_KILLED"), None)
     killed = _killed_for_memory(observed, first)
@@ -241,6 +254,8 @@ def _as_reported(observed: Observations, failure: Failure, first: RankExit | Non
 def _no_result(observed: Observations) -> Outcome:
     if observed.result is not None:
         return _fault("NO_RESULT", f"the trainer stopped for a {observed.result.stopped} that was not requested")
+    if _has_no_hooks(observed) and observed.halts is not None:
+        return _fault("INVALID_CONFIG", NEVER_HALTED)
     return _fault("NO_RESULT", "every rank exited with 0, but none reported a result", _tail(observed, 0))
 
 

@@ -23,11 +23,15 @@ class RelayFailed(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class RelayPlace:
-    """What a relay is started with: its own address, the path of the socket in the sandbox, and who is let in."""
+    """What a relay is started with: its own address, the path of the socket in the sandbox, and who is let in.
+
+    ``local``: where gateways of this machine reach it, too, which no job may reach; None: nowhere.
+    """
 
     address: str
     socket: Path
     token: str
+    local: Path | None = None
 
 
 class RelayProcess:
@@ -52,6 +56,7 @@ class RelayProcess:
                 "token": place.token,
                 "what": "session server" if of_sessions else "engine",
                 "hands_over": of_sessions,
+                "local": str(place.local or ""),
             }
             process.stdin.write(json.dumps(configuration).encode())
 

@@ -8,11 +8,11 @@ from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
 from trl.models.utils import prepare_fsdp
 
-from workers.rank.run_context import RunContext
+from workers.rank.run_context import RunContext, RunSpec
 from workers.trainers.distributed import StepBoundary
-from workers.trainers.fsdp.saving import FsdpCheckpointSaver
+from workers.trainers.fsdp.saving import FsdpCheckpointSaver, gathered_weights
 from workers.trainers.fsdp.sharding import sharded_arguments
-from workers.trainers.hf_trainer.loop.parallelism import DataParallel
+from workers.trainers.hf_trainer.loop.parallelism import DataParallel, Gatherer
 
 
 class FullyShardedParallel(DataParallel):
@@ -31,6 +31,9 @@ class FullyShardedParallel(DataParallel):
         # transformers sets it where it shards a model itself: a rank whose completions have ended continues as long as
         # the others, which would otherwise wait for its shard of the next layer.
         base._is_fsdp_managed_module = True  # noqa: SLF001
+
+    def gatherer(self, spec: RunSpec) -> Gatherer | None:
+        return gathered_weights if spec.world_size > 1 else None
 
     def saving(
         self,

@@ -37,10 +37,12 @@ from workers.trainers.hf_trainer.checkpoints.async_save import (
     state_text,
 )
 from workers.trainers.hf_trainer.checkpoints.host_copy import HostCopy
+from workers.trainers.rollouts.weights import trained
 
 SHARDS = "shards"
 # Frozen parameters are the base model's.
 _TRAINED = StateDictOptions(ignore_frozen_params=True, strict=False)
+_WRAPPER = "_checkpoint_wrapped_module."
 _WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
 
 
@@ -162,6 +164,14 @@ class FsdpCheckpointSaver(HostCheckpointSaver):
         if self._group is not None:
             own = (directory / SHARDS).glob(f"__{self._context.rank}_*")
             gather_files(directory, own, None, self._group)
+
+
+def gathered_weights(model: nn.Module) -> dict[str, torch.Tensor]:
+    """As `parallelism.Gatherer`: one parameter after the other passes through the devices."""
+    found: dict[str, Any] = get_model_state_dict(model, options=_WHOLE)
+    # Activation checkpointing wraps layers, whose names the state leaves out; tied weights it has twice.
+    names = (name.replace(_WRAPPER, "") for name in trained(model))
+    return {name: found[name] for name in names if name in found}
 
 
 def _local(state: object) -> object:

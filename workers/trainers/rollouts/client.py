@@ -179,7 +179,9 @@ class RolloutClient:
             if self._abandoned.is_set():
                 raise WireClosed("another rollout has failed")
             if not welcome.get("loaded"):
+                # Nothing is sent before: what the other side does not read is given up after a time, by the kernel.
                 self._wait_begins()
+                self._received(self._wire)
         return self._wire
 
     def _ports_of_all(self) -> list[int]:

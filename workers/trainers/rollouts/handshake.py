@@ -6,6 +6,7 @@ from typing import Any
 
 from workers.trainers.rollouts.wire import Wire, WireClosed
 
+READY = "ready"  # what a rollout says once its model is loaded, after a welcome that said it is not
 SECONDS = 10.0  # for a whole handshake, however slowly the other side sends
 _BYTES = 32
 _MOST = 4096

@@ -6,9 +6,9 @@ import socket
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from workers.trainers.rollouts import handshake
 from workers.trainers.rollouts.places import Place, port_file
@@ -88,15 +88,17 @@ class RolloutServer:
 
     def _serve(self, connection: socket.socket) -> None:
         with connection:
-            wire = self._proven(connection)
-            if wire is not None:
-                self._answer_all(wire)
+            proven = self._proven(connection)
+            if proven is not None:
+                self._answer_all(*proven)
 
-    def _answer_all(self, wire: Wire) -> None:
+    def _answer_all(self, wire: Wire, is_loaded: bool) -> None:  # noqa: FBT001
         try:
             self._loaded.wait()
             if self._handler is None:
                 raise RuntimeError("a rollout is ready without a model")
+            if not is_loaded:
+                wire.send({"kind": handshake.READY})
             while True:
                 self._handler.answer(wire)
         except OSError as error:
@@ -105,25 +107,25 @@ class RolloutServer:
             traceback.print_exc()
             os._exit(1)
 
-    def _proven(self, connection: socket.socket) -> Wire | None:
-        """None: the other side has not proven itself; whatever it sends, only its connection ends by it."""
+    def _proven(self, connection: socket.socket) -> tuple[Wire, bool] | None:
+        """With whether its welcome has the model as loaded. None: the other side has not proven itself; whatever it
+        sends, only its connection ends by it.
+        """
+        is_loaded = self._loaded.is_set()
         try:
             wire = Wire(connection)
             handshake.as_rollout(wire, self._secret)
-            wire.send(self._welcome())
+            wire.send({"loaded": is_loaded, "ports": self._ports()})
             wire.limit(None)
         except Exception as error:  # noqa: BLE001  a stranger must not end a rollout
             _LOG.info("a connection to this rollout was refused: %s", error)
             return None
         finally:
             self._strangers.release()
-        return wire
-
-    def _welcome(self) -> Mapping[str, Any]:
-        """Whether requests are answered at once, and where the ranks listen; null: not all of them do already."""
-        return {"loaded": self._loaded.is_set(), "ports": self._ports()}
+        return wire, is_loaded
 
     def _ports(self) -> list[int] | None:
+        """Where the ranks listen; None: not all of them do already."""
         if self._local_rank:
             return None
         try:

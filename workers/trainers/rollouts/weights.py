@@ -27,17 +27,28 @@ class Weights:
     a digest proves.
     """
 
-    def __init__(self, version: str, model: nn.Module, digests: dict[str, str] | None = None) -> None:
-        """``digests``: of what is not trained, by dtype; they are kept there for the next weights of this model."""
+    def __init__(
+        self,
+        version: str,
+        model: nn.Module,
+        digests: dict[str, str] | None = None,
+        *,
+        gathered: Mapping[str, torch.Tensor] | None = None,
+    ) -> None:
+        """``digests``: of what is not trained, by dtype; they are kept there for the next weights of this model.
+
+        ``gathered``: the trained parameters, on the CPU, of a model that is divided among ranks and trained as a whole.
+        """
         self.version = version
         self._model = model
+        self._trained: Mapping[str, torch.Tensor] = trained(model) if gathered is None else gathered
         self._lock = threading.Lock()
         self._copies: dict[str, list[torch.Tensor]] = {}
         self._digests: dict[str, str] = {} if digests is None else digests
 
     def describe(self, wire: Wire, dtype: str) -> None:
         """Say what `send` would send in ``dtype``, "" as they are. Raises OSError."""
-        names, tensors = trained(self._model), self._copied(dtype)
+        names, tensors = self._trained, self._copied(dtype)
         described = [
             {"name": name, "dtype": _name_of(each.dtype), "shape": list(each.shape)}
             for name, each in zip(names, tensors, strict=True)
@@ -54,7 +65,7 @@ class Weights:
         """Copied once for all rollouts; on a CPU they are sent from where they are."""
         with self._lock:
             if dtype not in self._copies:
-                self._copies[dtype] = [_on_host(each, dtype) for each in trained(self._model).values()]
+                self._copies[dtype] = [_on_host(each, dtype) for each in self._trained.values()]
             return self._copies[dtype]
 
     def _frozen(self, dtype: str) -> str:
@@ -80,7 +91,7 @@ def frozen_digest(model: nn.Module, dtype: str) -> str:
     return digest.hexdigest() if any_of_them else ""
 
 
-def _on_host(parameter: nn.Parameter, dtype: str) -> torch.Tensor:
+def _on_host(parameter: torch.Tensor, dtype: str) -> torch.Tensor:
     found = parameter.detach()
     return (found.to(_DTYPES[dtype]) if dtype else found).cpu().contiguous()
 

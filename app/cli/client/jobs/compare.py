@@ -11,7 +11,7 @@ from app.cli.handles import job_ids_of, jobs_argument
 from app.cli.output import duration, json_option, print_json, print_table, short_id
 from app.cli.text_options import checked_text
 
-AXES = ("step", "seconds")
+AXES = ("step", "seconds", "tokens")
 HASH_SHOWN = 12  # characters
 LONGEST_METRIC = 128
 
@@ -35,7 +35,7 @@ def _checked_metrics(ctx: click.Context, param: click.Parameter, values: tuple[s
 def compare(*, handles: tuple[str, ...], metrics: tuple[str, ...], by: str, as_json: bool) -> None:
     """Compare 2 to 20 jobs: what differs in their documents, and their metrics. JSON has curves, too."""
     with server() as client:
-        axis = cast("Literal['step', 'seconds']", by)
+        axis = cast("Literal['step', 'seconds', 'tokens']", by)
         found = client.compare(job_ids_of(client, handles), metrics=metrics, by=axis)
     print_json(found) if as_json else _show(found)
 

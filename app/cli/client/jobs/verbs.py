@@ -10,7 +10,7 @@ from app.cli.client.watch import EXIT_NOT_COMPLETED, watch_to_end
 from app.cli.connection import local_option, server
 from app.cli.handles import Command, id_to_stop, job_argument, job_id_of
 from app.cli.output import json_option, print_json
-from app.cli.resources import resource_option
+from app.cli.resources import by_role, resource_option
 from app.cli.text_options import checked_text
 from config.settings import client_tokens
 from trainyard.client import Job
@@ -102,12 +102,14 @@ def retry(
     *, handle: str, checkpoint_id: str, from_start: bool, resources: dict[str, Any], waits: bool, as_json: bool
 ) -> None:
     """Retry the finished JOB as a new job of its project; prints the new job."""
+    of_job, roles = by_role(resources)
     with server() as client:
         child = client.retry(
             job_id_of(client, handle),
             checkpoint_id=checkpoint_id,
             from_start=from_start,
-            resources=resources,
+            resources=of_job,
+            roles=roles,
             tokens=client_tokens(),
         )
         if not (waits and as_json):

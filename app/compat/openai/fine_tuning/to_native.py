@@ -95,8 +95,9 @@ def _refuse_contradictions(asked: Asked) -> None:
         raise BadSpec(f"say them in method.{method}: at the top level they are those of supervised", field=TOP_LEVEL)
     if body.get("integrations"):
         raise NotSupportedYet(
-            "wandb is not supported: its client connects past the check of addresses; leave it out and upload the run "
-            f"yourself (`trainyard wandb JOB`, then `wandb sync`), or name an MLflow server in {REST}.tracking",
+            "an integration has no API key, and projects have none of W&B; leave it out and give "
+            f"{{kind: wandb, token: …}} in {REST}.tracking, or upload the run yourself (`trainyard wandb JOB`, then "
+            "`wandb sync`)",
             field="integrations",
         )
     refuse_unfit(asked.training, method, TRAINING_FILE)

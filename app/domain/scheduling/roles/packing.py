@@ -6,11 +6,12 @@ which finds a way for small jobs whenever there is one. Where roles have an affi
 are placed together in the first two ways.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from app.domain.scheduling.filters import usable_devices
 from app.domain.scheduling.gang_placement import Part, PlacedInstance
-from app.domain.scheduling.resources import NOTHING, Device, NodeCapacity, Request
+from app.domain.scheduling.resources import NOTHING, Device, GpuType, NodeCapacity, Request
 from app.domain.scheduling.roles.groups import Groups
 from app.domain.scheduling.roles.neighbours import Asked, Neighbours, preferred_of, required_of
 from app.domain.scheduling.roles.search import MOST_STEPS, searched
@@ -74,6 +75,35 @@ def _as_preferred(request: Request, nodes: Sequence[NodeCapacity]) -> list[Taken
 
 def _packed(
     request: Request, nodes: Sequence[NodeCapacity], affinity: Sequence[Asked], most_steps: int = MOST_STEPS
+) -> list[Taken] | None:
+    for each in _of_one_type(request, nodes):
+        found = _packed_as_asked(each, nodes, affinity, most_steps)
+        if found is not None:
+            return found
+    return None
+
+
+def _of_one_type(request: Request, nodes: Sequence[NodeCapacity]) -> Iterator[Request]:
+    """The request, for each type of GPU that a role may have whose instances must have the same; at most one has."""
+    place = next((place for place, role in enumerate(request.roles) if role.alike and role.count > 1), None)
+    kinds = set() if place is None else _types_of(request.roles[place].each, nodes)
+    if place is None or len(kinds) < 2:
+        yield request
+        return
+    before, role, after = request.roles[:place], request.roles[place], request.roles[place + 1 :]
+    for kind in sorted(kinds):
+        asked = role.each.gpu_types or (GpuType(kind),)
+        narrowed = tuple(GpuType(kind, each.memory_mb) for each in asked if each.name in ("", kind))
+        yield replace(request, roles=(*before, replace(role, each=replace(role.each, gpu_types=narrowed)), *after))
+
+
+def _types_of(request: Request, nodes: Sequence[NodeCapacity]) -> set[str]:
+    """The chips of GPUs that an instance may have."""
+    return {device.chip for node in nodes for device in usable_devices(request, node) if not device.is_cpu}
+
+
+def _packed_as_asked(
+    request: Request, nodes: Sequence[NodeCapacity], affinity: Sequence[Asked], most_steps: int
 ) -> list[Taken] | None:
     filling, neighbours = Filling(request, nodes), Neighbours.of(request, affinity)
     wanted = wanted_of(request)

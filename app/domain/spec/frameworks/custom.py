@@ -15,6 +15,7 @@ RETRY_HANGS = "retry_on_hang"  # of training_config, for every framework
 CUSTOM_FIELDS = (SCRIPT, "custom_arguments", "custom_command", CODE_DIR, RETRY)  # of the framework
 
 CHECKPOINT_GLOB = "checkpoint_glob"
+METRIC = "metric."  # what names of patterns for printed metrics begin with
 MAX_GLOB = 500
 
 PROCESSES = "num_proc_per_node"  # of training_config.framework.distributed.config

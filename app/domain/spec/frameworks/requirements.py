@@ -6,7 +6,7 @@ from app.domain.spec.frameworks.custom import MPI, launcher
 from app.domain.spec.frameworks.deepspeed import DEEPSPEED
 from app.domain.spec.frameworks.megatron import MEGATRON
 from app.domain.spec.inference import LM_EVAL
-from app.domain.spec.model import JobDocument, ResourceConfig
+from app.domain.spec.model import WANDB, JobDocument, ResourceConfig
 
 
 class Extra(NamedTuple):
@@ -28,6 +28,9 @@ EXPORT, EXPORTED = Extra("export", "gguf"), ("gguf", "onnx")
 # The extra that measures tasks of EleutherAI's harness.
 EVALUATE = Extra("evaluate", "lm_eval")
 
+# The extra that sends metrics to Weights & Biases.
+WANDB_CLIENT = Extra(WANDB, "wandb")
+
 # Nodes with it hold the limits of `resource_config.limits`.
 LIMITS = "limits"
 
@@ -42,6 +45,9 @@ FULL, NAMESPACES = "sandbox:full", "sandbox:namespaces"
 
 # Nodes with it give each attempt a host user of its own.
 OWN_USER = "sandbox:uid"
+
+# On nodes with it Landlock is a second lock around each attempt: what gets out of its sandbox finds every file closed.
+LOCKED = "sandbox:locked"
 
 # Jobs on one of these nodes have a network of their own; those on several nodes have none anywhere.
 NETWORK = "sandbox:network"
@@ -70,6 +76,8 @@ HOW_TO_OFFER = {
     OWN_USER: f"a node offers {OWN_USER} when its worker is root, TRAINYARD_NODE_UIDS is not empty there, and its "
     "kernel and the file system of its data directory map files to other users: `trainyard doctor` there says which of "
     "these it lacks",
+    LOCKED: f"a node offers {LOCKED} when its jobs run in a sandbox and its kernel has Landlock (Linux 6.2, with "
+    "landlock switched on)",
     NETWORK: f"a node offers {NETWORK} when its jobs run in a sandbox with a network of their own: remove "
     "TRAINYARD_NODE_NETWORK=host and TRAINYARD_NODE_SANDBOX=process there",
     MPI: f"A node offers {MPI} when its worker finds mpirun: install Open MPI there",
@@ -82,6 +90,8 @@ HOW_TO_OFFER = {
     f"finds the library: {EXPORT.command} there, and start the worker again",
     EVALUATE.name: f"benchmarks {LM_EVAL}:TASK need it, and a node offers {EVALUATE.name} when its worker finds the "
     f"library: {EVALUATE.command} there, and start the worker again",
+    WANDB_CLIENT.name: f"tracking of kind {WANDB} needs it, and a node offers {WANDB_CLIENT.name} when its jobs run in "
+    f"a sandbox and its worker finds the client: {WANDB_CLIENT.command} there, and start the worker again",
 }
 
 
@@ -105,6 +115,8 @@ def needed(document: JobDocument) -> frozenset[str]:
     measured = document.inference.benchmarks if document.inference is not None else ()
     if any(each.name.partition(":")[0] == LM_EVAL for each in measured):
         words.add(EVALUATE.name)
+    if any(tracker.kind == WANDB for tracker in document.tracking):
+        words.add(WANDB_CLIENT.name)
     resources = document.resource_config
     if resources.limits.need_control_groups and resources.limits.required:
         words.add(LIMITS)

@@ -337,7 +337,7 @@ TABLES: dict[tuple[str, str], tuple[Hyperparameter, ...]] = {
     ("FSDP", "LORA"): _sharded((_learning_rate(2e-4), *_COMMON, *_REGULARIZATION, *_SUPERVISED, *_ADAPTER)),
     ("FSDP", "DPO"): _sharded((_learning_rate(1e-6), *_COMMON, *_PREFERENCES, *_CHOSEN_ADAPTER)),
     ("FSDP", "RLHF"): _sharded(
-        (_learning_rate(1e-6), *_COMMON, *rlhf.ROWS_OF_RANKS, _WITHOUT_DROPOUT, *_CHOSEN_ADAPTER)
+        (_learning_rate(1e-6), *_COMMON, *rlhf.ROWS_OF_SHARDS, _WITHOUT_DROPOUT, *_CHOSEN_ADAPTER)
     ),
     ("FSDP", "CONTINUED_PRETRAIN"): _sharded((_learning_rate(2e-5), *_COMMON, *_REGULARIZATION)),
     ("DEEPSPEED", "SFT"): _sharded(_FULL),

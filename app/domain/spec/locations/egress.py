@@ -9,6 +9,7 @@ _PORT = r"(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-
 SERVICE = re.compile(rf"(?:\*\.)?{_LABEL}(?:\.{_LABEL})*:{_PORT}")
 SERVICE_RULE = "use host:port or *.domain:port in lower case, such as pypi.org:443 or *.huggingface.co:443"
 MOST_SERVICES = 200
+PRIVATE = "it leads to a private address"  # why a gate refuses one that the operator does not allow
 EVERYWHERE = "*"  # every service at a public address; for processes of the platform, in no list of a project
 
 

@@ -55,6 +55,8 @@ class ReadingRules:
     storage_dir: str = ""  # storage of all projects' results; empty: in ``files``, or not on this disk
     output_roots: tuple[str, ...] = ()  # below which results may be written, {project} in them; empty: all roots
     claims_dir: str = ""  # volume claims, which belong to projects: only pvc:// leads there
+    shared_claims: tuple[str, ...] = ()  # those of all projects
+    writable_claims: tuple[str, ...] = ()  # of the shared ones, those that jobs may write to
     fetch_allow: tuple[str, ...] = ()
     tracking_allow: tuple[str, ...] = ()
     project: str = ""  # whose jobs these are, if that is known

@@ -2,8 +2,9 @@
 
 from itertools import pairwise
 
-from app.domain.errors import BadSpec, NotSupportedYet
+from app.domain.errors import BadSpec
 from app.domain.spec.document import is_custom
+from app.domain.spec.frameworks.custom import CHECKPOINT_GLOB, METRIC, checkpoint_glob
 from app.domain.spec.model import EPOCHS, JobDocument
 
 MOST = 1000
@@ -16,11 +17,8 @@ def halts_can_be_reached(document: JobDocument) -> None:
     if halts is None:
         return
     if is_custom(document):
-        raise NotSupportedYet(
-            "the platform does not know the steps of a custom script: it can't stop at one; leave halt_at out, and let "
-            "the script end where it should",
-            field=_HALTS,
-        )
+        _counts_steps(halts.unit)
+        script_can_halt(document, or_else="leave halt_at out")
     if not halts.at:
         raise BadSpec("name at least one amount, or leave halt_at out", field=f"{_HALTS}.at")
     _ascend(halts.at, f"{_HALTS}.at")
@@ -36,6 +34,33 @@ def halts_can_be_reached(document: JobDocument) -> None:
             "data_config.streaming to false",
             field=f"{_HALTS}.unit",
         )
+
+
+def script_can_halt(document: JobDocument, *, or_else: str) -> None:
+    """A CUSTOM script halts by its hooks, which not every document leaves room for. Raises BadSpec."""
+    config = document.training_config.framework.config
+    pattern = next((name for name in sorted(config) if name.startswith(METRIC)), None)
+    if checkpoint_glob(document):
+        name, what = CHECKPOINT_GLOB, "names checkpoints of scripts"
+    elif pattern is not None:
+        name, what = pattern, "finds metrics of scripts"
+    elif document.tasks:
+        raise BadSpec(
+            f"the instances of roles have no steps in common at which all of them halt; use one script, or {or_else}",
+            field="tasks",
+        )
+    else:
+        return
+    raise BadSpec(
+        f"{what} that don't use trainyard.hooks, which can't halt at a step; let the script report and save by the "
+        f"hooks and leave this out, or {or_else}",
+        field=f"training_config.framework.config.{name}",
+    )
+
+
+def _counts_steps(unit: str) -> None:
+    if unit == EPOCHS:
+        raise BadSpec("a CUSTOM script halts after steps; name steps", field=f"{_HALTS}.unit")
 
 
 def checkpoints_are_in_order(document: JobDocument) -> None:

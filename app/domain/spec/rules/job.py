@@ -25,8 +25,8 @@ from app.domain.spec.locations.paths import (
     output_directory,
 )
 from app.domain.spec.model import BaseModel, JobDocument, OutputConfig
-from app.domain.spec.role_documents import document_of, field_of_role
-from app.domain.spec.roles import ROLLOUT
+from app.domain.spec.role_documents import document_of, field_of_role, training_of
+from app.domain.spec.roles import ROLLOUT, TRAIN
 from app.domain.spec.rules import (
     data,
     evaluations,
@@ -39,6 +39,7 @@ from app.domain.spec.rules import (
     mounts,
     output,
     packages,
+    role_programs,
     roles,
     tracking,
     training,
@@ -58,6 +59,7 @@ def check(document: JobDocument, rules: ReadingRules) -> None:
     if document.tasks:
         _check_roles(document, rules)
     else:
+        role_programs.engine_has_whole_weights(document)
         _check_program(document, rules)
 
 
@@ -67,6 +69,7 @@ def _check_program(document: JobDocument, rules: ReadingRules) -> None:
     _check_locations(document, rules)
     _check_outputs(document, rules)
     image.refuse_foreign_image(document, rules)
+    mounts.refuse_shared_claims(document, rules)
     packages.check(document, rules)
     interactive.check(document, rules)
     _check_access(document, rules)
@@ -78,12 +81,11 @@ def _check_roles(document: JobDocument, rules: ReadingRules) -> None:
     for rule in roles.RULES:
         rule(document)
     for number, role in enumerate(document.tasks):
-        own = document_of(document, role)
         try:
             if role.program == ROLLOUT:  # what it computes is the training's, whose devices have other rules
-                _check_rollout(own)
+                _check_rollout(document_of(document, role))
             else:
-                _check_program(own, rules)
+                _check_program(training_of(document) if role.program == TRAIN else document_of(document, role), rules)
         except InvalidRequest as error:
             if error.field is not None:
                 error.field = field_of_role(error.field, number, role)

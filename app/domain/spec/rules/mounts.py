@@ -5,12 +5,15 @@ from collections.abc import Callable, Iterator
 
 from app.domain.errors import BadSpec
 from app.domain.spec.document import is_custom
-from app.domain.spec.model import CODE, DATA, EMPTY, FILES, MEMORY, MODEL, JobDocument, Mount
+from app.domain.spec.locations.paths import ReadingRules
+from app.domain.spec.model import CLAIM, CODE, DATA, EMPTY, FILES, MEMORY, MODEL, JobDocument, Mount
 from app.domain.spec.rules.model import is_without_model
 
 # Directories that the sandbox itself fills: with the machine's programs, devices and the job's temporary files.
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/proc", "/sys", "/dev")
 _MOST_BYTES = 262_144  # of the files of a document
+# Fields of one type of mount alone.
+_FIELDS = {"source": DATA, "size_mb": MEMORY, "files": FILES, **dict.fromkeys(("claim", "read_only", "create"), CLAIM)}
 _TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108 – paths to refuse
 
 
@@ -67,9 +70,9 @@ def mounts_have_a_source(document: JobDocument) -> None:
 
 def mounts_have_only_fields_of_their_type(document: JobDocument) -> None:
     for field, mount in _mounts(document):
-        for name, types in (("source", {DATA}), ("size_mb", {MEMORY}), ("files", {FILES})):
-            if getattr(mount, name) and mount.type not in types:
-                raise BadSpec(f"is only for type {min(types)}; leave it out", field=f"{field}.{name}")
+        for name, kind in _FIELDS.items():
+            if getattr(mount, name) and mount.type != kind:
+                raise BadSpec(f"is only for type {kind}; leave it out", field=f"{field}.{name}")
         part = mount.sub_path
         if part and mount.type in (EMPTY, MEMORY):
             raise BadSpec(f"an {mount.type} directory has no parts; leave it out", field=f"{field}.sub_path")
@@ -99,10 +102,44 @@ def files_are_few_and_differ(document: JobDocument) -> None:
         )
 
 
+def claims_are_named_and_whole(document: JobDocument) -> None:
+    """Mount points in a directory that other jobs write to could be exchanged while they are used."""
+    claims = [mount for _, mount in _mounts(document) if mount.type == CLAIM]
+    writable = [mount for mount in claims if not mount.read_only]
+    for field, mount in _mounts(document):
+        if mount.type == CLAIM and not mount.claim:
+            raise BadSpec("a mount of type claim names one; set claim", field=f"{field}.claim")
+        if mount.create and mount.sub_path:
+            raise BadSpec("a new claim is empty and has no parts; leave sub_path out", field=f"{field}.sub_path")
+        for around in writable:
+            if mount.path.startswith(f"{around.path}/"):
+                raise BadSpec(
+                    f"{mount.path} lies in {around.path}, a claim that the job may write to, where nothing else is "
+                    "mounted; choose a path outside of it, or set read_only for the claim",
+                    field=f"{field}.path",
+                )
+
+
+def refuse_shared_claims(document: JobDocument, rules: ReadingRules) -> None:
+    """Raise BadSpec for a claim of all projects to which the job wants to write, or that it wants to make."""
+    for field, mount in _mounts(document):
+        if mount.type != CLAIM or mount.claim not in rules.shared_claims:
+            continue
+        if mount.create:
+            raise BadSpec(f"{mount.claim} is a claim of all projects; leave create out", field=f"{field}.create")
+        if not mount.read_only and mount.claim not in rules.writable_claims:
+            raise BadSpec(
+                f"{mount.claim} is a claim of all projects, which jobs only read; set read_only, or have the "
+                "administrator add it to TRAINYARD_FETCH_PVC_SHARED_WRITABLE",
+                field=f"{field}.read_only",
+            )
+
+
 RULES: tuple[Callable[[JobDocument], None], ...] = (
     mounts_are_of_scripts,
     mount_paths_are_free,
     mounts_have_a_source,
     mounts_have_only_fields_of_their_type,
     files_are_few_and_differ,
+    claims_are_named_and_whole,
 )

@@ -1,12 +1,18 @@
 """Rules of roles that are parts of a built-in trainer: one trains a policy, another makes its completions."""
 
-from app.domain.errors import BadSpec
-from app.domain.spec.document import is_custom, trainer
+from app.domain.errors import BadSpec, NotSupportedYet
+from app.domain.spec.document import is_custom, trainer, typed_hyperparameters
+from app.domain.spec.frameworks.deepspeed import DEEPSPEED
+from app.domain.spec.frameworks.fsdp import FSDP
+from app.domain.spec.hyperparameters.parsing import InvalidHyperparameter
 from app.domain.spec.hyperparameters.rlhf import ALGORITHM, ENGINE, GENERATION_BACKEND, GRPO, RLOO
+from app.domain.spec.hyperparameters.tables import USE_LORA
 from app.domain.spec.model import JobDocument
 from app.domain.spec.roles import ROLE, ROLLOUT, SCRIPT, TASK, TRAIN
 
-TRAINER = ("HF_TRAINER", "RLHF")
+WHOLE = "HF_TRAINER"  # whose ranks have all weights
+FRAMEWORKS = (WHOLE, FSDP)
+METHOD = "RLHF"
 ALGORITHMS = (GRPO, RLOO)
 _OF_PROGRAMS = ("environment",)  # what the training_config of such a role may have
 
@@ -18,13 +24,7 @@ def programs_are_the_frameworks(document: JobDocument) -> None:
         if is_custom(document) and role.program != SCRIPT:
             raise BadSpec(
                 f"{role.program} is a part of a built-in trainer, and framework CUSTOM runs scripts of your own; leave "
-                f"program out, or use framework {TRAINER[0]}",
-                field=f"tasks.{number}.program",
-            )
-        if not is_custom(document) and role.program == SCRIPT:
-            raise BadSpec(
-                f"the roles of a built-in trainer are its training and its rollouts; say {TRAIN} or {ROLLOUT}, or "
-                "leave the role out",
+                f"program out, or use framework {WHOLE}",
                 field=f"tasks.{number}.program",
             )
 
@@ -32,12 +32,18 @@ def programs_are_the_frameworks(document: JobDocument) -> None:
 def _require_policy(document: JobDocument) -> None:
     framework, training_type = trainer(document)
     algorithm = str(document.training_config.hyperparameters.get(ALGORITHM) or GRPO).strip()
-    if (framework, training_type) == TRAINER and algorithm in ALGORITHMS:
+    if framework in FRAMEWORKS and training_type == METHOD and algorithm in ALGORITHMS:
         return
-    named = f"{training_type} with {ALGORITHM} {algorithm}" if training_type == TRAINER[1] else training_type
+    if framework == DEEPSPEED and training_type == METHOD:
+        raise NotSupportedYet(
+            f"{framework} divides weights, and can't hand them over to rollouts; use {' or '.join(FRAMEWORKS)}",
+            field="training_config.framework.type",
+        )
+    named = f"{training_type} with {ALGORITHM} {algorithm}" if training_type == METHOD else training_type
     raise BadSpec(
-        f"roles are for the scripts and commands of framework CUSTOM, and for {' '.join(TRAINER)} with {ALGORITHM} "
-        f"{' or '.join(ALGORITHMS)}: {framework} {named} starts equal ranks; leave tasks out",
+        f"roles are for the scripts and commands of framework CUSTOM, and for {METHOD} with {ALGORITHM} "
+        f"{' or '.join(ALGORITHMS)} of {' or '.join(FRAMEWORKS)}: {framework} {named} starts equal ranks; leave tasks "
+        "out",
         field="tasks",
     )
 
@@ -51,7 +57,7 @@ def one_role_trains_and_one_completes(document: JobDocument) -> None:
         raise BadSpec(f"the first role is the one that trains; say {TRAIN}", field="tasks.0.program")
     seen = set[str]()
     for number, role in enumerate(roles):
-        if role.program in seen:
+        if role.program in seen - {SCRIPT}:
             way_out = "give the other one more devices" if role.program == TRAIN else "raise the count of the other one"
             raise BadSpec(
                 f"there are two roles with program {role.program}; {way_out}", field=f"tasks.{number}.program"
@@ -68,12 +74,6 @@ def one_role_trains_and_one_completes(document: JobDocument) -> None:
 def programs_start_and_end_together(document: JobDocument) -> None:
     for number, role in enumerate(document.tasks):
         at = f"tasks.{number}"
-        if role.program == TRAIN and role.count > 1:
-            raise BadSpec(
-                "the ranks of a training with rollouts are on one node; make count 1, and give the role more devices "
-                "(resource_config.gpu_count)",
-                field=f"{at}.count",
-            )
         if role.program == TRAIN and role.restart == TASK:
             raise BadSpec(
                 "a training starts again with the whole job, from its last checkpoint; leave restart out",
@@ -83,6 +83,12 @@ def programs_start_and_end_together(document: JobDocument) -> None:
             raise BadSpec(
                 "the ranks of a training are a world of their own, and rollouts are in none; leave world out",
                 field=f"{at}.world",
+            )
+        if role.program == SCRIPT and not is_custom(document) and not role.sidecar:
+            raise BadSpec(
+                "a script beside a built-in training ends with it; say sidecar: true, or name the program that the "
+                f"role is of the trainer, {TRAIN} or {ROLLOUT}",
+                field=f"{at}.sidecar",
             )
         if role.program == ROLLOUT and "sidecar" in role.given and not role.sidecar:
             raise BadSpec("rollouts are stopped when the training has ended; leave sidecar out", field=f"{at}.sidecar")
@@ -97,6 +103,42 @@ def programs_have_the_jobs_settings(document: JobDocument) -> None:
                 f"{foreign[0]} is for roles with a script or command; a role with program {role.program} has the job's "
                 f"training_config, and its own {', '.join(_OF_PROGRAMS)} at most: leave it out",
                 field=f"tasks.{number}.training_config.{foreign[0]}",
+            )
+
+
+def what_is_handed_over_is_whole(document: JobDocument) -> None:
+    """FSDP gathers the weights that it trains; those below an adapter would have to be compared with the rollouts'."""
+    try:
+        has_adapter = trainer(document)[0] == FSDP and typed_hyperparameters(document)[USE_LORA]
+    except InvalidHyperparameter:
+        return  # a later rule names it
+    if has_adapter:
+        raise NotSupportedYet(
+            f"an adapter on a model that {FSDP} divides can't be handed over to rollouts; use {WHOLE}, or leave "
+            f"{USE_LORA} out",
+            field=f"training_config.hyperparameters.{USE_LORA}",
+        )
+
+
+def engine_has_whole_weights(document: JobDocument) -> None:
+    """Of a job without roles."""
+    asked = str(document.training_config.hyperparameters.get(GENERATION_BACKEND) or "").strip()
+    if trainer(document)[0] == FSDP and asked == ENGINE:
+        raise BadSpec(
+            f"the engine needs a whole model, and the ranks of {FSDP} have a part of it each; add a role with program "
+            f"{ROLLOUT} that makes the completions, or leave {GENERATION_BACKEND} out",
+            field=f"training_config.hyperparameters.{GENERATION_BACKEND}",
+        )
+
+
+def scripts_are_named(document: JobDocument) -> None:
+    """Beside a built-in trainer there is no script or command of the job that a role could have."""
+    for number, role in enumerate(document.tasks):
+        own = role.training_config
+        if role.program == SCRIPT and not is_custom(document) and not own.custom_script_path and not own.custom_command:
+            raise BadSpec(
+                "the role has no program: name its custom_script_path or its custom_command",
+                field=f"tasks.{number}.training_config.custom_script_path",
             )
 
 
@@ -115,5 +157,7 @@ LATER_RULES = (
     one_role_trains_and_one_completes,
     programs_start_and_end_together,
     programs_have_the_jobs_settings,
+    scripts_are_named,
     rollouts_are_of_the_engine,
+    what_is_handed_over_is_whole,
 )

@@ -11,7 +11,7 @@ from app.domain.spec.roles import JOB
 from app.domain.spec.rules import role_affinity, role_programs
 
 MOST_ROLES, MOST_INSTANCES = 16, 64
-_OF_INSTANCES = (
+OF_INSTANCES = (
     *(name for name in RESOURCES if not name.endswith("_labels")),
     *("gpu_fraction", "gpu_memory_request_mb", "mig_profile", "node_count"),
 )
@@ -19,7 +19,7 @@ _OF_INSTANCES = (
 
 def devices_are_the_roles(document: JobDocument) -> None:
     resources = document.resource_config
-    for name in _OF_INSTANCES:
+    for name in OF_INSTANCES:
         if getattr(resources, name) != getattr(ResourceConfig, name):
             way_out = "use count of a role" if name == "node_count" else "give it to each role, per instance"
             if name in ("gpu_fraction", "gpu_memory_request_mb", "mig_profile"):

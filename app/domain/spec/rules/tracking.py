@@ -7,26 +7,31 @@ from app.domain.errors import BadSpec, NotSupportedYet
 from app.domain.spec.locations.hosts import address_of, is_allowed
 from app.domain.spec.locations.paths import ReadingRules
 from app.domain.spec.locations.service_urls import check_service_url
-from app.domain.spec.model import JobDocument, Tracker
+from app.domain.spec.model import MLFLOW, WANDB, JobDocument, Tracker
 from app.domain.suggestions import did_you_mean
 
-MLFLOW, WANDB, TRACKIO = "mlflow", "wandb", "trackio"
-KINDS = (MLFLOW,)
+TRACKIO = "trackio"
+KINDS = (MLFLOW, WANDB)
+WANDB_URL = "https://api.wandb.ai"
 MOST_TRACKERS = 4
 ALLOW_SETTING = "TRAINYARD_TRACKING_ALLOW"
 
+_BELOW = {MLFLOW: "/api/2.0/mlflow", WANDB: "/graphql"}
 _TOKEN = re.compile(r"[\x21-\x7e]+")
+_ODD = r"/\#?%:"
+_NOT_IN_WANDB = re.compile(rf"[{re.escape(_ODD)}\s]")  # of a project, and of an entity
 _USERNAME = re.compile(r"[\x21-\x39\x3b-\x7e]+")  # without a colon, which ends it in the header
 
 
 def check(document: JobDocument, rules: ReadingRules) -> None:
     """Raise BadSpec for the first tracking service that can't be served."""
-    seen: set[tuple[str, int, str, str]] = set()
+    seen: set[tuple[str, int, str, str, str]] = set()
     for number, tracker in enumerate(document.tracking):
         field = f"tracking.{number}"
         _check_kind(tracker, field)
         _check_url(tracker, rules, field)
         _check_login(tracker, field)
+        _check_wandb(tracker, field)
         _check_token_is_safe(tracker, rules, field)
         place = _place(tracker, rules)
         if place in seen:
@@ -39,15 +44,10 @@ def check(document: JobDocument, rules: ReadingRules) -> None:
 
 
 def _check_kind(tracker: Tracker, field: str) -> None:
-    if tracker.kind == WANDB:
-        raise NotSupportedYet(
-            f"kind {WANDB} is not served: its client connects past the check of addresses; leave it out and upload the "
-            f"run yourself (`trainyard {WANDB} JOB`, then `wandb sync`), or use kind {MLFLOW}",
-            field=f"{field}.kind",
-        )
     if tracker.kind == TRACKIO:
         raise NotSupportedYet(
-            f"kind {TRACKIO} is not served: its protocol is documented for its own client alone; use kind {MLFLOW}",
+            f"kind {TRACKIO} is not served: its protocol is documented for its own client alone; use another: "
+            f"{', '.join(KINDS)}",
             field=f"{field}.kind",
         )
     if tracker.kind not in KINDS:
@@ -56,13 +56,16 @@ def _check_kind(tracker: Tracker, field: str) -> None:
 
 
 def _check_url(tracker: Tracker, rules: ReadingRules, field: str) -> None:
+    if tracker.kind == WANDB and tracker.url is None:
+        return
     if not tracker.url:
         raise BadSpec(
             f"kind {tracker.kind} needs url, the tracking server's address, such as https://mlflow.example",
             field=f"{field}.url",
         )
     if "?" in tracker.url:
-        raise BadSpec("the URL has no query; give the address below which /api/2.0/mlflow is", field=f"{field}.url")
+        below = _BELOW[tracker.kind]
+        raise BadSpec(f"the URL has no query; give the address below which {below} is", field=f"{field}.url")
     check_service_url(
         tracker.url,
         rules.tracking_allow,
@@ -71,6 +74,33 @@ def _check_url(tracker: Tracker, rules: ReadingRules, field: str) -> None:
         setting=ALLOW_SETTING,
         field=f"{field}.url",
     )
+    if tracker.kind == WANDB and _is_past_proxies(tracker.url):
+        raise BadSpec(
+            "W&B's client is kept from the network by a proxy, which takes names and IPv4 addresses, and it goes to "
+            "loopback hosts past every proxy; give another name or address of this server",
+            field=f"{field}.url",
+        )
+
+
+def _is_past_proxies(url: str) -> bool:
+    host = (urlsplit(url).hostname or "").rstrip(".")
+    address = address_of(host)
+    return host == "localhost" or (address is not None and (address.is_loopback or address.version == 6))
+
+
+def _check_wandb(tracker: Tracker, field: str) -> None:
+    """What differs from other kinds."""
+    if tracker.kind != WANDB:
+        if tracker.entity:
+            raise BadSpec(f"only kind {WANDB} has an entity; leave it out", field=f"{field}.entity")
+        return
+    if tracker.username:
+        raise BadSpec(f"kind {WANDB} has no username; give the API key as token", field=f"{field}.username")
+    if not tracker.token:
+        raise BadSpec(f"kind {WANDB} needs token, an API key of the server", field=f"{field}.token")
+    for name, value in (("experiment", tracker.experiment), ("entity", tracker.entity)):
+        if value is not None and _NOT_IN_WANDB.search(value) is not None:
+            raise BadSpec(f"W&B takes none of the characters {_ODD} in names", field=f"{field}.{name}")
 
 
 def _check_login(tracker: Tracker, field: str) -> None:
@@ -93,9 +123,9 @@ def _check_token_is_safe(tracker: Tracker, rules: ReadingRules, field: str) -> N
         )
 
 
-def _place(tracker: Tracker, rules: ReadingRules) -> tuple[str, int, str, str]:
+def _place(tracker: Tracker, rules: ReadingRules) -> tuple[str, int, str, str, str]:
     """Where the run is: two that write to the same one would overwrite each other's notes in it."""
-    parts = urlsplit(tracker.url or "")
+    parts = urlsplit(tracker.url or WANDB_URL)
     port = parts.port or (443 if parts.scheme == "https" else 80)
     host = (parts.hostname or "").rstrip(".")
-    return host, port, unquote(parts.path).rstrip("/"), tracker.experiment or rules.project
+    return host, port, unquote(parts.path).rstrip("/"), tracker.entity or "", tracker.experiment or rules.project

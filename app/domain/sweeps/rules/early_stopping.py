@@ -1,18 +1,19 @@
 """Rules of early stopping: rungs that trials can reach, of an objective that is measured on the way."""
 
-from dataclasses import replace
+import math
 
-from app.domain.errors import BadSpec, NotSupportedYet
+from app.domain.errors import BadSpec
+from app.domain.spec import metrics
 from app.domain.spec.document import is_custom, typed_hyperparameters
 from app.domain.spec.hyperparameters.parameter import InvalidHyperparameter
 from app.domain.spec.model import EPOCHS, JobDocument
-from app.domain.sweeps.documents import names_halts, runs_script
+from app.domain.spec.rules.halts import script_can_halt
+from app.domain.sweeps.documents import names_halts
 from app.domain.sweeps.rules.objectives import measured_on_the_way
 from app.domain.sweeps.rungs import rungs_of
-from app.domain.sweeps.spec import EARLY_STOPPING, NONE, PAUSE, EarlyStopping, SweepSpec
+from app.domain.sweeps.spec import EARLY_STOPPING, NONE, PAUSE, TOKENS, UNITS, EarlyStopping, SweepSpec
 
 MAX_RUNGS = 1_000
-_UNITS = ("steps", "epochs")
 
 
 def check_early_stopping(spec: SweepSpec, documents: list[JobDocument]) -> None:
@@ -24,6 +25,8 @@ def check_early_stopping(spec: SweepSpec, documents: list[JobDocument]) -> None:
     if rule.name == NONE:
         if rule.losers == PAUSE:
             raise _bad("has no effect without early stopping; name a rule such as asha, or leave it out", "losers")
+        if rule.unit != "steps":
+            raise _bad("has no effect without early stopping; name a rule such as asha, or leave it out", "unit")
         return
     if len(spec.objectives) > 1:
         raise _bad("compares trials by one objective; name one, or use none", "name")
@@ -34,18 +37,7 @@ def check_early_stopping(spec: SweepSpec, documents: list[JobDocument]) -> None:
     built_in = [document for document in documents if not is_custom(document)]
     if built_in:
         _rungs_are_reached(rule, built_in)
-
-
-def without_impossible_halts(spec: SweepSpec) -> tuple[SweepSpec, list[str]]:
-    """The sweep of a script stops its losers while they train; and the warning that says so."""
-    rule = spec.early_stopping
-    if rule.losers != PAUSE or rule.name == NONE or not runs_script(spec.job):
-        return spec, []
-    warning = (
-        "early_stopping.losers: stop is used, because the platform does not know the steps of a custom script and "
-        "can't stop it at one"
-    )
-    return replace(spec, early_stopping=replace(rule, losers="stop")), [warning]
+        _evaluations_are_planned(spec, built_in)
 
 
 def _has_no_halts(spec: SweepSpec) -> None:
@@ -57,12 +49,17 @@ def _has_no_halts(spec: SweepSpec) -> None:
 
 
 def _can_halt(rule: EarlyStopping, documents: list[JobDocument]) -> None:
+    if rule.unit == TOKENS:
+        raise _bad("trials halt after steps or epochs; use one of these, or set losers to stop", "unit")
     if rule.unit == EPOCHS and any(document.data_config.streaming for document in documents):
         raise _bad(
             "streamed data has no known length, so trials can't halt at the end of an epoch; use steps, or set losers "
             "to stop",
             "unit",
         )
+    if rule.unit == EPOCHS and any(map(is_custom, documents)):
+        raise _bad("a CUSTOM script halts after steps; use steps, or set losers to stop", "unit")
+    scripts_can_halt(documents, or_else="set early_stopping.losers to stop")
     if any(document.output_config.checkpoint.resume_from_best for document in documents):
         raise BadSpec(
             "a trial that has halted resumes from the checkpoint of its halt; leave it out, or set "
@@ -71,15 +68,18 @@ def _can_halt(rule: EarlyStopping, documents: list[JobDocument]) -> None:
         )
 
 
+def scripts_can_halt(documents: list[JobDocument], *, or_else: str) -> None:
+    """That CUSTOM scripts among the trials leave room for the hooks that halt them. Raises BadSpec."""
+    try:
+        for document in filter(is_custom, documents):
+            script_can_halt(document, or_else=or_else)
+    except BadSpec as error:
+        raise BadSpec(error.message, field=f"job.{error.field}") from error
+
+
 def _numbers(rule: EarlyStopping) -> None:
-    if rule.unit == "tokens":
-        raise NotSupportedYet(
-            "tokens are not stored by step, so that nothing says which value is the first after so many; use steps or "
-            "epochs",
-            field="early_stopping.unit",
-        )
-    if rule.unit not in _UNITS:
-        raise _bad(f"must be one of {', '.join(_UNITS)}", "unit")
+    if rule.unit not in UNITS:
+        raise _bad(f"must be one of {', '.join(UNITS)}", "unit")
     for key, value, least in (
         ("min", rule.min, 1),
         ("max", rule.max, 1),
@@ -102,8 +102,36 @@ def _rungs_are_reached(rule: EarlyStopping, documents: list[JobDocument]) -> Non
     )
     if rule.unit == "steps" and 0 < steps < rule.max:
         raise _bad(f"{rule.max} is above max_steps, {steps:g}; lower it to that", "max")
+    if rule.unit == TOKENS and steps > 0:
+        most = max(map(_most_tokens, documents))
+        if most < rule.max:
+            raise _bad(
+                f"{rule.max} is more tokens than max_steps have, {most:g} at most by batch_size and max_seq_length; "
+                "lower it, or train longer",
+                "max",
+            )
     if rule.unit == "epochs" and steps <= 0 and epochs < rule.max:
         raise _bad(f"{rule.max} is above num_train_epochs, {epochs:g}; lower it, or train longer", "max")
+
+
+def _most_tokens(document: JobDocument) -> float:
+    """What a training of ``max_steps`` sees at most; infinite where the method makes several sequences of a record."""
+    if document.training_config.training_type in ("DPO", "RLHF"):
+        return math.inf
+    data, resources = document.data_config, document.resource_config
+    records = data.batch_size * data.gradient_accumulation_steps * resources.node_count * resources.gpu_count
+    return length(document, "max_steps") * records * data.max_seq_length
+
+
+def _evaluations_are_planned(spec: SweepSpec, documents: list[JobDocument]) -> None:
+    """At rungs of steps and epochs trials are evaluated by default; at which steps those of tokens lie is not known."""
+    if spec.early_stopping.unit != TOKENS or not spec.objectives[0].metric.startswith(metrics.EVAL_PREFIX):
+        return
+    if any(document.training_config.evaluation is None for document in documents):
+        raise BadSpec(
+            "is missing: at which steps rungs of tokens lie is not known before; say how often trials are evaluated",
+            field="job.training_config.evaluation",
+        )
 
 
 def length(document: JobDocument, name: str) -> float:

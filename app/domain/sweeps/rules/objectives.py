@@ -21,7 +21,7 @@ REPORT = "report."
 OF_REPORTS = ("gpu_time_ms", "compute_time_ms", "average_gpu_util", "steps", "tokens", "attempts")
 # What built-in trainers report beside the metrics of their training type.
 OF_TRAINERS = (
-    *("learning_rate", "grad_norm", "step_seconds", "samples_per_second", "tokens_per_second"),
+    *("learning_rate", "grad_norm", "tokens", "step_seconds", "samples_per_second", "tokens_per_second"),
     *("rank_memory_mb_max", "slowest_rank_seconds", "fastest_rank_seconds"),
 )
 

@@ -1,5 +1,7 @@
 """Rules of population based training: members that halt together, and values that may change between checkpoints."""
 
+import re
+
 from app.domain.errors import BadSpec
 from app.domain.spec.document import is_custom
 from app.domain.spec.hyperparameters.tables import FIXED_ON_RESUME
@@ -7,12 +9,13 @@ from app.domain.spec.model import JobDocument
 from app.domain.sweeps.documents import ENVIRONMENT
 from app.domain.sweeps.parameters import Parameter
 from app.domain.sweeps.population import EXPLORE
-from app.domain.sweeps.rules.early_stopping import length
+from app.domain.sweeps.rules.early_stopping import length, scripts_can_halt
 from app.domain.sweeps.rules.objectives import measured_on_the_way
 from app.domain.sweeps.space import Space
 from app.domain.sweeps.spec import NONE, PBT, SweepSpec
 
 MAX_HALTS = 1_000
+MAX_STEPS = re.compile(r"[0-9]{1,12}")  # a script's hyperparameters are any texts
 _LENGTHS = ("max_steps", "num_train_epochs")
 _STOPS_EARLY = "early_stopping_patience"
 
@@ -23,12 +26,7 @@ def check_population(spec: SweepSpec, space: Space, documents: list[JobDocument]
         raise BadSpec(f"must be {' or '.join(EXPLORE)}", field="method.explore")
     if spec.method.name != PBT:
         return
-    if is_custom(documents[0]):
-        raise BadSpec(
-            "pbt halts trainings at a step and forks their checkpoints exactly, which a CUSTOM script does not; use "
-            "another method with early_stopping",
-            field="method.name",
-        )
+    scripts_can_halt(documents, or_else="use another method")
     if documents[0].training_config.halt_at is not None:
         raise BadSpec("is set by pbt, by its interval; leave it out", field="job.training_config.halt_at")
     if documents[0].output_config.checkpoint.resume_from_best:
@@ -39,12 +37,12 @@ def check_population(spec: SweepSpec, space: Space, documents: list[JobDocument]
     if spec.early_stopping.name != NONE:
         raise BadSpec("pbt replaces its worst members itself; leave it out, or use none", field="early_stopping.name")
     measured_on_the_way(spec.objectives[0].metric, documents, field="objective.metric", asks=PBT)
-    _may_vary(space)
+    _may_vary(space, of_script=is_custom(documents[0]))
     _halts(spec, documents[0])
     check_members(spec)
 
 
-def _may_vary(space: Space) -> None:
+def _may_vary(space: Space, *, of_script: bool) -> None:
     varied = [parameter for parameter in space.parameters if not parameter.is_constant]
     if not varied:
         raise BadSpec(
@@ -53,20 +51,23 @@ def _may_vary(space: Space) -> None:
             field="parameters",
         )
     for parameter in varied:
-        _may_change(parameter)
+        _may_change(parameter, of_script=of_script)
 
 
-def _may_change(parameter: Parameter) -> None:
-    """Only hyperparameters and variables with which a job may start from another one's checkpoint."""
+def _may_change(parameter: Parameter, *, of_script: bool) -> None:
+    """Only hyperparameters and variables with which a job may start from another one's checkpoint.
+
+    What a CUSTOM script does with a hyperparameter, and what its checkpoints contain, is its own.
+    """
     name, field = parameter.name, f"parameters.{parameter.name}"
     if name in _LENGTHS:
         raise BadSpec("is the same for all members of pbt, which halt together; set max_steps in job", field=field)
-    if name == _STOPS_EARLY:
+    if name == _STOPS_EARLY and not of_script:
         raise BadSpec(
             f"{name} may not vary with pbt, which ends its worst members itself; set it in job, for all of them",
             field=field,
         )
-    if name in FIXED_ON_RESUME:
+    if name in FIXED_ON_RESUME and not of_script:
         raise BadSpec(
             f"{name} may not vary with pbt: a fork starts from its winner's checkpoint, whose content depends on it; "
             "set it in job, or use another method",
@@ -81,7 +82,7 @@ def _may_change(parameter: Parameter) -> None:
 
 
 def _halts(spec: SweepSpec, document: JobDocument) -> None:
-    interval, steps = spec.method.interval, int(length(document, "max_steps"))
+    interval, steps = spec.method.interval, _steps(document)
     if steps <= 0:
         raise BadSpec(
             "is missing: pbt compares its members after every interval of it; set it above method.interval",
@@ -97,6 +98,13 @@ def _halts(spec: SweepSpec, document: JobDocument) -> None:
         )
     if (steps - 1) // interval > MAX_HALTS:
         raise BadSpec(f"makes more than {MAX_HALTS:,} halts in {steps} steps; raise it", field="method.interval")
+
+
+def _steps(document: JobDocument) -> int:
+    if not is_custom(document):
+        return int(length(document, "max_steps"))
+    given = document.training_config.hyperparameters.get("max_steps", "")
+    return int(given) if MAX_STEPS.fullmatch(str(given)) else 0
 
 
 def check_members(spec: SweepSpec) -> None:

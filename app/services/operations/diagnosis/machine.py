@@ -14,8 +14,9 @@ from app.domain.nodes.sandboxes import AT_OWN_RISK, BUBBLEWRAP, LANDLOCK, PROCES
 from app.host.bubblewrap import lack_of_sandbox
 from app.host.fork_servers import agents_socket, is_listening, supervisors_socket
 from app.host.images import lack_of_images
-from app.host.landlock import lack_of_landlock
-from app.host.own_users import lack_of_own_users
+from app.host.landlock import LEAST_VERSION, lack_of_landlock
+from app.host.landlock import version as landlock_version
+from app.host.own_users import lack_of_users
 from app.models import Artifact, Checkpoint
 from app.services.operations.data_dir import is_without_sandbox
 from app.services.operations.diagnosis.broker import is_loopback
@@ -114,9 +115,13 @@ def sandbox(site: Site) -> Findings:
         return warning("jobs run without a sandbox (TRAINYARD_NODE_SANDBOX)", "set it to auto or bubblewrap")
     lack = lack_of_landlock() if configured == LANDLOCK else lack_of_sandbox()
     if lack is None:
-        return fine("Landlock works" if configured == LANDLOCK else "bubblewrap works")
+        return fine("Landlock works" if configured == LANDLOCK else f"bubblewrap works, {_second_lock()}")
     found = failed if configured == BUBBLEWRAP else warning
     return found(f"{lack}: a node here accepts no jobs", f"{WAYS_OUT[lack.kind]}, or, {AT_OWN_RISK}")
+
+
+def _second_lock() -> str:
+    return f"with{'' if landlock_version() >= LEAST_VERSION else 'out'} Landlock as a second lock"
 
 
 def own_users(site: Site) -> Findings:
@@ -125,7 +130,7 @@ def own_users(site: Site) -> Findings:
         return skipped("attempts here have the worker's user: they run without a sandbox")
     if not settings.data.dir.exists():
         return skipped(f"there is no data directory {settings.data.dir} here")
-    if lack := lack_of_own_users(settings.node.uids, settings.data.dir):
+    if lack := lack_of_users(settings.node.uids, settings.data.dir):
         found = f"attempts here have the host user of the worker, and none of their own: {lack}"
         may_have = settings.node.uids and os.geteuid() == 0
         return warning(found, "docs/reference/isolation.md#a-user-of-its-own") if may_have else skipped(found)

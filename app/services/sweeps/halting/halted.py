@@ -43,12 +43,13 @@ def count(session: Session, sweep_id: str) -> int:
 
 def load_of(session: Session, sweep: Sweep) -> Load:
     """A halted trial is no load: its place is free for another."""
-    running = select(Trial.job_id).where(Trial.sweep_id == sweep.id, Trial.state == TrialState.RUNNING)
-    all_of_it = session.scalar(select(func.count()).select_from(running.subquery())) or 0
-    waiting = session.scalar(select(func.count()).where(Job.id.in_(running), Job.status.in_(WAITING))) or 0
-    if not all_of_it:
-        return Load(0, 0)
-    return Load(all_of_it - count(session, sweep.id), waiting + _to_be_requeued(session, sweep.id))
+    query = select(Job.status, func.count()).select_from(Trial).outerjoin(Job, Job.id == Trial.job_id)
+    query = query.where(Trial.sweep_id == sweep.id, Trial.state == TrialState.RUNNING).group_by(Job.status)
+    by_status = dict(session.execute(query).all())  # None: of jobs that were deleted
+    alive, waiting = sum(by_status.values()), sum(by_status.get(status, 0) for status in WAITING)
+    if not by_status.get(JobState.PAUSED):
+        return Load(alive, waiting)
+    return Load(alive - count(session, sweep.id), waiting + _to_be_requeued(session, sweep.id))
 
 
 def has_room(session: Session, sweep: Sweep, spec: SweepSpec) -> bool:

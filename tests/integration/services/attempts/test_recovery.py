@@ -7,7 +7,7 @@ from app.database.engine import Database
 from app.domain.errors import LeaseLost
 from app.domain.lifecycle.outcomes import Outcome
 from app.domain.lifecycle.states import JobState
-from app.models import Job, Lease, Reservation
+from app.models import Job, Lease, Node, Project, Reservation
 from app.services.attempts import leases, work_orders
 from app.services.attempts.work_orders import Ending
 from app.services.jobs import control_requests
@@ -120,6 +120,22 @@ def test_nothing_is_restarted_in_place_where_a_node_drains_or_a_model_is_exporte
     assert exporting == draining == Ending(state=JobState.QUEUED)
     one = record_of(database, work.job_id, 1)
     assert (one.policy, one.recover_before_downgrade) == ("job_reschedule", "proc_restart")
+
+
+def test_nothing_is_restarted_in_place_on_a_node_without_what_the_project_demands(database: Database) -> None:
+    work = training(database)
+    with database.write() as session:
+        session.get_one(Project, "default").quota = {"required_capabilities": ["sandbox:full"]}
+    elsewhere = failed(database, work)
+    with database.write() as session:
+        session.get_one(Node, "n1").capabilities = ["sandbox:full"]
+    again = trained(database, start_attempt(database, work.job_id))
+
+    here = failed(database, again)
+
+    assert elsewhere == Ending(state=JobState.QUEUED)
+    assert record_of(database, work.job_id, 1).recover_before_downgrade == "proc_restart"
+    assert here.restart == 3
 
 
 def test_a_pause_is_kept_when_the_supervisor_is_lost_while_it_exports(database: Database) -> None:

@@ -2,9 +2,11 @@
 
 import os
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from app.host import own_users
 from app.services.operations.diagnosis import machine
 from app.services.operations.diagnosis.findings import Level
 from app.services.operations.diagnosis.site import Site
@@ -25,7 +27,7 @@ NONE = "attempts here have the host user of the worker, and none of their own: "
 def test_users_of_attempts_are_told(
     site: Site, monkeypatch: pytest.MonkeyPatch, uids: str, euid: int, lack: str, level: Level, message: str
 ) -> None:
-    monkeypatch.setattr(machine, "lack_of_own_users", lambda *_: lack)
+    monkeypatch.setattr(own_users, "lack_of_own_users", lambda *_: lack)
     monkeypatch.setattr(os, "geteuid", lambda: euid)
     settings = replace(site.settings, node=replace(site.settings.node, uids=uids))
 
@@ -34,9 +36,34 @@ def test_users_of_attempts_are_told(
     assert (finding.level, finding.message) == (level, message)
 
 
+def test_device_files_that_no_own_user_could_open_are_named(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_users, "lack_of_own_users", lambda *_: "")
+    monkeypatch.setattr(own_users, "closed_gpu_files", lambda: [Path("/dev/nvidia0"), Path("/dev/nvidiactl")])
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+
+    (finding,) = said(site, "host users")
+
+    assert (finding.level, finding.message) == (
+        Level.WARNING,
+        NONE + "not all users may use /dev/nvidia0, /dev/nvidiactl",
+    )
+
+
 def test_jobs_without_a_sandbox_have_none(site: Site) -> None:
     settings = replace(site.settings, node=replace(site.settings.node, sandbox="process"))
 
     (finding,) = said(replace(site, settings=settings), "host users")
 
     assert finding.level is Level.SKIPPED
+
+
+@pytest.mark.parametrize(("version", "word"), [(3, "with"), (2, "without"), (0, "without")])
+def test_second_lock_of_the_kernel_is_told(
+    site: Site, monkeypatch: pytest.MonkeyPatch, version: int, word: str
+) -> None:
+    monkeypatch.setattr(machine, "landlock_version", lambda: version)
+    monkeypatch.setattr(machine, "lack_of_sandbox", lambda: None)
+
+    (finding,) = said(site, "sandbox")
+
+    assert (finding.level, finding.message) == (Level.OK, f"bubblewrap works, {word} Landlock as a second lock")

@@ -116,6 +116,7 @@ def test_a_broken_record_fails_the_job_without_a_device(system: System) -> None:
     assert job["attempt"] == 0
 
 
+@pytest.mark.long
 def test_a_model_with_cut_off_weights_fails_the_job(system: System) -> None:
     shutil.copytree(system.inputs / "model", system.inputs / "cut")
     weights = system.inputs / "cut" / "model.safetensors"

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from app.domain.lifecycle.states import JobState
+from app.domain.spec.model import HaltAt
 from app.models import Sweep, TrialReport
 from app.models.base import utc_now
 from app.services.jobs import control_requests
@@ -335,11 +336,11 @@ def test_a_replay_checks_a_promotion_whose_trial_a_person_promotes_later(make_ru
     ]
 
 
-def test_a_sweep_of_a_script_stops_its_losers_and_says_so(api: Api) -> None:
+def test_trials_of_a_script_have_halts_in_their_documents(make_run: Make, api: Api) -> None:
     job = make_sweep_document()["job"]
     job["training_config"]["framework"] = {"type": "CUSTOM", "custom_script_path": "/srv/train.py"}
-    document = make_sweep_document(job=job, early_stopping=ASHA)
-    answer = api.data(api.post("/v1/sweeps", document), 201)
+    run = make_asha(make_run, trials=2, job=job)
+    run.step()
 
-    assert answer["warnings"][0].startswith("early_stopping.losers: stop is used, because")
-    assert api.get(f"/v1/sweeps/{answer['sweep_id']}")["document"]["early_stopping"]["losers"] == "stop"
+    assert run.job(0).document.training_config.halt_at == HaltAt(at=(3, 9))
+    assert api.get(f"/v1/sweeps/{run.id}")["document"]["early_stopping"]["losers"] == "pause"

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+from app.domain.scheduling.filters import could_fit
 from app.domain.scheduling.planner import held_back, plan
 from app.domain.scheduling.queue_order import QueuedJob
-from app.domain.scheduling.resources import Device, NodeCapacity, Request, gpu_types_of
+from app.domain.scheduling.resources import Demand, Device, NodeCapacity, Request, RoleRequest, demanding, gpu_types_of
 from app.domain.scheduling.serving_order import Accounts
 
 
@@ -125,6 +126,17 @@ def test_a_job_that_no_ready_node_could_hold_gets_the_reason() -> None:
     )
     assert "n is n (forbidden_node_labels)" in reason(forbidden_labels=frozenset({"n"}))
     assert "n lacks the capabilities infiniband" in reason(required_capabilities=frozenset({"infiniband"}))
+
+
+def test_reason_names_the_project_for_what_it_alone_demands() -> None:
+    own = Request(required_capabilities=frozenset({"mounts", "limits"}))
+    demand = Demand("nlp", frozenset({"limits", "sandbox:full"}))
+    asked = demanding(own, demand)
+    of_role = demanding(Request(roles=(RoleRequest(role="a", count=1, each=own),)), demand).roles[0].each
+
+    said = "lacks the capabilities limits, mounts, sandbox:full (project nlp demands sandbox:full)"
+    assert could_fit(asked, node("n", cpu=1)) == could_fit(of_role, node("n", cpu=1)) == said
+    assert demanding(own, Demand("nlp", frozenset({"limits"}))) is own
 
 
 def test_labels_and_names_call_for_nodes_and_keep_away_from_them() -> None:

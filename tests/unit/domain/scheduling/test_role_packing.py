@@ -1,6 +1,7 @@
 """Roles of a job: their instances are packed onto few nodes, all of them or none, and the same for the same input."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -62,6 +63,27 @@ def test_devices_of_an_instance_are_of_one_type() -> None:
     assert pack(request(role("trainer", 1, 3)), [mixed]) is None
     assert placed(pack(request(role("trainer", 2, 2)), [mixed])) == {
         "a": [("trainer", 0, [0, 2]), ("trainer", 1, [1, 3])]
+    }
+
+
+def test_instances_of_a_training_have_gpus_of_one_type() -> None:
+    """Its ranks compute the same, and wait for each other in every step."""
+    nodes = [node("a", "a100", "h100"), node("b", "h100", "cpu")]
+    trainer, rollout = role("trainer", 2, 1), role("rollout", 1, 1)
+    alike = replace(trainer, alike=True)
+
+    assert placed(pack(request(alike, rollout), nodes)) == {
+        "a": [("trainer", 0, [1]), ("rollout", 0, [0])],
+        "b": [("trainer", 1, [0])],
+    }
+    assert pack(request(replace(alike, count=3)), nodes) is None
+    assert pack(request(replace(trainer, count=3)), nodes) is not None
+    named = replace(alike, each=replace(alike.each, gpu_types=_types("a100", "h100")))
+    assert list(placed(pack(request(named), nodes)) or ()) == ["a", "b"]
+    large = replace(alike, each=replace(alike.each, gpu_types=(GpuType("", 90_000),)))
+    assert pack(request(large), nodes) is None
+    assert placed(pack(request(replace(role("trainer", 1, 1, "cpu"), alike=True)), nodes)) == {
+        "b": [("trainer", 0, [1])]
     }
 
 

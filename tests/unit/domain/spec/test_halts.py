@@ -1,14 +1,19 @@
 """What a document says of its halts and extra checkpoints, and which documents may say it."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from app.domain.errors import BadSpec
 from app.domain.spec.model import HaltAt, JobDocument
+from app.domain.spec.roles import Role
+from app.domain.spec.rules.halts import halts_can_be_reached
 from app.schemas.jobs import SubmitJobSchema
 from tests.builders.submitted import GOOD, changed, custom, refusal, spec_of
 
 HALTS, SAVES = "training_config.halt_at", "output_config.checkpoint.save_at"
+CONFIG = "training_config.framework.config"
 
 
 @pytest.mark.parametrize(
@@ -67,12 +72,34 @@ def test_halts_from_the_end_of_the_training_on_are_no_error() -> None:
     assert accepted.training_config.halt_at == HaltAt(at=(2, 4, 9))
 
 
-def test_a_custom_script_has_no_halts_but_may_read_when_to_save() -> None:
-    refused = refusal(custom((HALTS, {"at": [2]})))
-    accepted = spec_of(custom((SAVES, [2, 4]))).document
+def test_a_custom_script_has_halts_and_may_read_when_to_save() -> None:
+    accepted = spec_of(custom((HALTS, {"at": [2]}), (SAVES, [2, 4]))).document
 
-    assert (refused.field, "custom script" in refused.message) == (HALTS, True)
+    assert accepted.training_config.halt_at == HaltAt(at=(2,))
     assert accepted.output_config.checkpoint.save_at == (2, 4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "said"),
+    [
+        (((HALTS, {"unit": "epochs", "at": [2]}),), f"{HALTS}.unit", "name steps"),
+        (((CONFIG, {"checkpoint_glob": "*.pt"}),), f"{CONFIG}.checkpoint_glob", "save by the hooks and leave this out"),
+        (((CONFIG, {"metric.loss": "loss=([0-9.]+)"}),), f"{CONFIG}.metric.loss", "or leave halt_at out"),
+    ],
+)
+def test_a_script_that_can_not_halt_by_the_hooks_is_refused(changes: Any, field: str, said: str) -> None:
+    refused = refusal(custom((HALTS, {"at": [2]}), *changes))
+
+    assert (refused.field, said in refused.message) == (field, True)
+
+
+def test_scripts_of_roles_have_no_halts() -> None:
+    document = JobDocument.from_json(custom((HALTS, {"at": [2]})))
+
+    with pytest.raises(BadSpec, match="no steps in common") as caught:
+        halts_can_be_reached(replace(document, tasks=(Role(),)))
+
+    assert caught.value.field == "tasks"
 
 
 def test_streamed_data_has_no_halts_by_epochs() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from app.domain.spec.frameworks.requirements import needed
 from app.domain.spec.secrets import with_secrets
+from app.schemas.spec.resource_config import MountSchema
 from tests.builders.submitted import custom, refusal, spec_of
 
 _MOUNTS = "resource_config.mounts"
@@ -47,6 +48,15 @@ def test_path_that_no_job_may_have_is_refused_with_a_way_out(path, why):
         ),
         ({"type": "files", "files": [{"name": "a", "content": ""}] * 2}, "files.1.name", "two files are named a"),
         ({"type": "files", "files": [{"name": "a", "content": "***"}]}, "files.0.content", "is not shown; give its"),
+        ({"type": "claim"}, "claim", "a mount of type claim names one"),
+        ({"type": "claim", "claim": "c", "create": True, "sub_path": "a"}, "sub_path", "a new claim is empty"),
+        ({"type": "empty", "claim": "c"}, "claim", "only for type claim"),
+        ({"type": "output", "read_only": True}, "read_only", "only for type claim"),
+        ({"type": "data", "create": True}, "create", "only for type claim"),
+        ({"type": "claim", "claim": "c", "size_mb": 1}, "size_mb", "only for type memory"),
+        ({"type": "claim", "claim": "c", "sub_path": "../d"}, "sub_path", "must be relative"),
+        ({"type": "claim", "claim": "all"}, "read_only", "a claim of all projects, which jobs only read"),
+        ({"type": "claim", "claim": "all", "create": True}, "create", "a claim of all projects; leave create out"),
     ],
 )
 def test_field_that_does_not_fit_the_type_is_refused(mount, field, why):
@@ -76,6 +86,23 @@ def test_path_of_two_mounts_is_refused():
     assert error.field == f"{_MOUNTS}.1.path"
 
 
+@pytest.mark.parametrize("claim", ["../c", "a/b", "A", "a..b", "-a", "", "a" * 254])
+def test_name_that_no_claim_has_is_refused(claim):
+    assert "claim" in MountSchema().validate({"path": "/x", "type": "claim", "claim": claim})
+
+
+def test_nothing_lies_in_a_claim_that_the_job_may_write_to():
+    around: dict[str, Any] = {"path": "/c", "type": "claim", "claim": "scratch"}
+    inner = {"path": "/c/in", "type": "empty"}
+
+    error = refusal(custom((_MOUNTS, [inner, around])))
+
+    assert error.field == f"{_MOUNTS}.0.path"
+    assert "/c/in lies in /c, a claim that the job may write to" in error.message
+    assert spec_of(custom((_MOUNTS, [inner, {**around, "read_only": True}])))
+    assert spec_of(custom((_MOUNTS, [{"path": "/cin", "type": "empty"}, around])))
+
+
 def test_mounts_of_every_type_go_together():
     mounts: list[dict[str, Any]] = [
         {"path": "/home/me/data", "type": "data"},
@@ -85,6 +112,8 @@ def test_mounts_of_every_type_go_together():
         {"path": "/out", "type": "output", "sub_path": "model"},
         {"path": "/scratch", "type": "empty"},
         {"path": "/cache", "type": "memory", "size_mb": 10, "required": False},
+        {"path": "/team", "type": "claim", "claim": "team.v1", "sub_path": "runs", "read_only": True},
+        {"path": "/new", "type": "claim", "claim": "new", "create": True},
     ]
 
     document = spec_of(custom((_MOUNTS, mounts))).document

@@ -10,6 +10,7 @@ from tests.builders.submitted import GOOD, changed, refusal, spec_of
 
 TRAIN = {"role": "trainer", "program": "train", "resource_config": {"gpu_count": 2, "device_type": "cuda"}}
 ROLLS = {"role": "rollout", "program": "rollout", "count": 3, "restart": "task"}
+JUDGE = {"role": "judge", "sidecar": True, "training_config": {"custom_command": ["python", "-m", "http.server"]}}
 HYPERPARAMETERS = {"generation_backend": "engine", "num_generations": "4", "max_completion_length": "12"}
 POLICY = {"training_type": "RLHF", "hyperparameters": HYPERPARAMETERS}
 
@@ -47,6 +48,45 @@ def test_the_devices_of_rollouts_need_not_divide_a_step() -> None:
     assert document_of(found, found.tasks[1]).training_config.hyperparameters == HYPERPARAMETERS
 
 
+def test_instances_of_the_role_that_trains_are_the_nodes_of_the_training() -> None:
+    found = spec_of(document({**TRAIN, "count": 2}, ROLLS, data_config__batch_size=1)).document
+
+    training = training_of(found).resource_config
+    assert (training.node_count, training.gpu_count) == (2, 2), "num_generations divides the step of all four devices"
+    trainer, rollout = request_of(found, has_gpus=True).roles
+    assert (trainer.count, trainer.each.node_count, trainer.alike) == (2, 1, True)
+    assert not rollout.alike
+
+
+def test_a_script_beside_a_training_is_one_of_framework_custom() -> None:
+    program = {"custom_command": ["python", "-m", "http.server"], "packages": {"requirements": ["numpy==2.1.0"]}}
+    judge = {**JUDGE, "training_config": program}
+    halts = {"training_config__halt_at": {"at": [2, 4]}}
+
+    found = spec_of(document(TRAIN, ROLLS, judge, {**JUDGE, "role": "other"}, **halts)).document
+
+    own = document_of(found, found.tasks[2])
+    assert own.training_config.framework.type == "CUSTOM"
+    assert own.training_config.framework.custom_command == ("python", "-m", "http.server")
+    assert own.training_config.hyperparameters == {}
+    assert own.training_config.halt_at is None
+    trainer, _, asked, other = request_of(found, has_gpus=True).roles
+    assert asked.each.required_capabilities - other.each.required_capabilities == {"packages"}
+    assert not trainer.each.required_capabilities
+    assert training_of(found).training_config.framework.type == "HF_TRAINER"
+
+
+def test_a_divided_model_has_the_engine_only_by_rollouts() -> None:
+    policy = {"training_config__framework__type": "FSDP"}
+
+    assert has_rollouts(spec_of(document(TRAIN, ROLLS, **policy)).document)
+    alone = document(**policy, resource_config={"gpu_count": 2, "device_type": "cuda"})
+    del alone["tasks"]
+    error = refusal(alone)
+    assert error.field == "training_config.hyperparameters.generation_backend"
+    assert "add a role with program rollout" in error.message
+
+
 def test_a_job_without_roles_trains_what_it_is() -> None:
     found = spec_of(changed()).document
     assert training_of(found) is found
@@ -60,8 +100,27 @@ def test_a_job_without_roles_trains_what_it_is() -> None:
         ([ROLLS, TRAIN], {}, "tasks.0.program", "say train"),
         ([TRAIN, ROLLS, {**TRAIN, "role": "b"}], {}, "tasks.2.program", "two roles with program train"),
         ([TRAIN, ROLLS, {**ROLLS, "role": "b"}], {}, "tasks.2.program", "raise the count"),
-        ([TRAIN, ROLLS, {"role": "judge"}], {}, "tasks.2.program", "say train or rollout"),
-        ([{**TRAIN, "count": 2}, ROLLS], {}, "tasks.0.count", "make count 1"),
+        ([TRAIN, ROLLS, {**JUDGE, "sidecar": False}], {}, "tasks.2.sidecar", "say sidecar: true"),
+        (
+            [TRAIN, ROLLS, {**JUDGE, "training_config": {}}],
+            {},
+            "tasks.2.training_config.custom_script_path",
+            "name its custom_script_path or its custom_command",
+        ),
+        (
+            [TRAIN, ROLLS, {**JUDGE, "training_config": {"custom_script_path": "/etc/judge.py"}}],
+            {},
+            "tasks.2.training_config.custom_script_path",
+            "",
+        ),
+        (
+            [TRAIN, ROLLS, {**JUDGE, "training_config": {"custom_command": ["x"], "config": {"num_proc_per_node": 0}}}],
+            {},
+            "tasks.2.training_config.config.num_proc_per_node",
+            "",
+        ),
+        ([{**JUDGE}, TRAIN, ROLLS], {}, "tasks.0.program", "say train"),
+        ([TRAIN, JUDGE], {}, "tasks", "add one with program rollout"),
         ([{**TRAIN, "restart": "task"}, ROLLS], {}, "tasks.0.restart", "leave restart out"),
         ([{**TRAIN, "sidecar": True}, ROLLS], {}, "tasks.0.sidecar", "every role is a sidecar"),
         ([TRAIN, {**ROLLS, "sidecar": False}], {}, "tasks.1.sidecar", "leave sidecar out"),
@@ -102,9 +161,32 @@ def test_a_job_without_roles_trains_what_it_is() -> None:
             [TRAIN, ROLLS],
             {"training_config__hyperparameters": {**HYPERPARAMETERS, "algorithm": "ppo"}},
             "tasks",
-            "algorithm grpo or rloo: HF_TRAINER RLHF with algorithm ppo starts equal ranks",
+            "grpo or rloo of HF_TRAINER or FSDP: HF_TRAINER RLHF with algorithm ppo starts equal ranks",
         ),
-        ([TRAIN, ROLLS], {"training_config__framework__type": "FSDP"}, "tasks", "FSDP RLHF with algorithm grpo"),
+        (
+            [TRAIN, ROLLS],
+            {"training_config__framework__type": "DEEPSPEED"},
+            "training_config.framework.type",
+            "can't hand them over to rollouts; use HF_TRAINER or FSDP",
+        ),
+        (
+            [TRAIN, ROLLS],
+            {
+                "training_config__framework__type": "FSDP",
+                "training_config__hyperparameters": {**HYPERPARAMETERS, "use_lora": "true"},
+            },
+            "training_config.hyperparameters.use_lora",
+            "use HF_TRAINER, or leave use_lora out",
+        ),
+        (
+            [TRAIN, ROLLS],
+            {
+                "training_config__framework__type": "FSDP",
+                "training_config__hyperparameters": {**HYPERPARAMETERS, "beta": "much"},
+            },
+            "training_config.hyperparameters.beta",
+            "much",
+        ),
         ([TRAIN, ROLLS], {"training_config__training_type": "SFT"}, "tasks", "HF_TRAINER SFT starts equal ranks"),
         (
             [TRAIN, ROLLS],
@@ -119,6 +201,12 @@ def test_a_job_without_roles_trains_what_it_is() -> None:
         (
             [TRAIN, ROLLS],
             {"data_config__batch_size": 3},
+            "training_config.hyperparameters.num_generations",
+            "does not divide the 6 completions",
+        ),
+        (
+            [{**TRAIN, "count": 3}, ROLLS],
+            {"data_config__batch_size": 1},
             "training_config.hyperparameters.num_generations",
             "does not divide the 6 completions",
         ),

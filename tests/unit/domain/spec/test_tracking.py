@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from app.domain.errors import BadSpec, InvalidRequest
+from app.domain.spec.frameworks.requirements import how_to_offer, needed
 from app.domain.spec.job_spec import from_document
 from app.domain.spec.locations.paths import ReadingRules
 from app.domain.spec.model import JobDocument
@@ -21,6 +22,10 @@ def tracked(*trackers: dict[str, Any]) -> dict[str, Any]:
 
 def mlflow(**values: Any) -> dict[str, Any]:
     return {"kind": "mlflow", "url": URL, **values}
+
+
+def wandb(**values: Any) -> dict[str, Any]:
+    return {"kind": "wandb", "token": "k" * 40, **values}
 
 
 def test_token_is_a_secret_that_is_masked_and_can_be_put_back() -> None:
@@ -43,9 +48,17 @@ def test_document_without_tracking_is_stored_without_it() -> None:
 @pytest.mark.parametrize(
     ("tracker", "field", "why"),
     [
-        ({"kind": "wandb"}, "kind", "`trainyard wandb JOB`, then `wandb sync`), or use kind mlflow"),
+        ({"kind": "wandb"}, "token", "kind wandb needs token"),
+        (wandb(username="me"), "username", "give the API key as token"),
+        (wandb(experiment="a/b"), "experiment", "none of the characters"),
+        (wandb(entity="my team"), "entity", "none of the characters"),
+        (wandb(url="https://wandb.example/?x"), "url", "below which /graphql is"),
+        (wandb(url="http://wandb.example"), "url", "use https"),
+        (wandb(url="https://127.0.0.1"), "url", "TRAINYARD_TRACKING_ALLOW"),
+        (wandb(url="https://[2606:4700::1111]"), "url", "takes names and IPv4 addresses"),
+        (mlflow(entity="me"), "entity", "only kind wandb has an entity"),
         ({"kind": "trackio"}, "kind", "kind trackio is not served"),
-        ({"kind": "mlfow", "url": URL}, "kind", "known: mlflow (did you mean mlflow?)"),
+        ({"kind": "mlfow", "url": URL}, "kind", "known: mlflow, wandb (did you mean mlflow?)"),
         ({"kind": "mlflow"}, "url", "needs url"),
         (mlflow(url="ftp://mlflow.example"), "url", "other schemes are not served"),
         (mlflow(url="https://me:pass@mlflow.example"), "url", "no user, password or fragment"),
@@ -77,6 +90,29 @@ def test_same_place_twice_is_refused() -> None:
     error = refusal(tracked(mlflow(), mlflow(url=f"{URL}/")))
 
     assert (error.field, "same url and experiment" in error.message) == ("tracking.1", True)
+
+
+def test_run_of_wandb_needs_a_key_alone_and_nodes_with_the_client() -> None:
+    spec = spec_of(tracked(wandb(), wandb(entity="team"), wandb(url="https://wandb.example")))
+
+    assert spec.secrets["tracking.0.token"] == "k" * 40
+    assert "wandb" in needed(spec.document)
+    assert "pip install 'trainyard[wandb]'" in how_to_offer("wandb")
+    assert "wandb" not in needed(spec_of(tracked(mlflow())).document)
+
+
+def test_same_run_of_wandb_is_refused() -> None:
+    error = refusal(tracked(wandb(), wandb(url="https://api.wandb.ai/")))
+
+    assert error.field == "tracking.1"
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
+def test_loopback_is_out_of_reach_for_wandb_even_if_it_is_allowed(host: str) -> None:
+    rules = ReadingRules(roots=("/srv",), tracking_allow=(host,))
+
+    with pytest.raises(BadSpec, match="past every proxy"):
+        from_document(JobDocument.from_json(tracked(wandb(url=f"http://{host}:8080"))), rules)
 
 
 OF_SUPPORT = ReadingRules(roots=("/srv",)).of("support")

@@ -86,7 +86,7 @@ def _extras_forgotten():
     return {
         name: sys.modules.pop(name)
         for name in [*sys.modules]
-        if name.partition(".")[0] in ("deepspeed", "gguf", "lm_eval", "megatron")
+        if name.partition(".")[0] in ("deepspeed", "gguf", "lm_eval", "megatron", "wandb")
     }
 
 
@@ -107,6 +107,15 @@ def test_node_offers_the_libraries_that_are_installed_apart(tmp_path, monkeypatc
     monkeypatch.setenv("PATH", "")
 
     assert [name for name in found_capabilities(PROCESS, tmp_path) if name != "limits"] == offers
+
+
+@pytest.mark.parametrize(("sandbox", "offers"), [("auto", True), (PROCESS, False)])
+def test_node_offers_the_client_of_wandb_only_where_a_sandbox_holds_it(tmp_path, monkeypatch, sandbox, offers):
+    (tmp_path / "wandb").mkdir()
+    (tmp_path / "wandb" / "__init__.py").touch()
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+
+    assert ("wandb" in found_capabilities(sandbox, tmp_path)) is offers
 
 
 def test_no_file_means_all_is_detected():

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from workers.node.inventory import found_capabilities, lack_of_users
+from app.host.landlock import lack_of_landlock
+from app.host.own_users import lack_of_users
+from workers.node.inventory import found_capabilities
 from workers.sandbox.control_groups import CONTROLLERS, Hierarchies
 from workers.sandbox.sandbox import PROCESS
 
@@ -30,6 +32,7 @@ def test_node_offers_the_isolation_that_it_has_and_each_weaker_one(
 ):
     found = Hierarchies(dict.fromkeys(controllers, tmp_path), 1)
     monkeypatch.setattr("workers.node.inventory.find_hierarchies", lambda: found)
+    monkeypatch.setattr("workers.node.inventory._has_landlock", lambda: False)
 
     assert [name for name in found_capabilities(sandbox, tmp_path) if name.startswith("sandbox:")] == offered
 
@@ -38,17 +41,22 @@ def test_node_offers_the_isolation_that_it_has_and_each_weaker_one(
     ("sandbox", "lack", "offers"), [("auto", "", True), ("auto", "no such call", False), (PROCESS, "", False)]
 )
 def test_node_offers_users_where_a_sandbox_can_have_them(tmp_path, monkeypatch, sandbox, lack, offers):
-    monkeypatch.setattr("workers.node.inventory.lack_of_own_users", lambda *_: lack)
+    monkeypatch.setattr("app.host.own_users.lack_of_own_users", lambda *_: lack)
 
     assert ("sandbox:uid" in found_capabilities(sandbox, tmp_path, uids="700000-700009")) is offers
 
 
 def test_node_whose_gpus_are_closed_to_other_users_offers_none(tmp_path, monkeypatch):
-    monkeypatch.setattr("workers.node.inventory.lack_of_own_users", lambda *_: "")
-    monkeypatch.setattr("workers.node.inventory.closed_gpu_file", lambda: Path("/dev/nvidia0"))
+    monkeypatch.setattr("app.host.own_users.lack_of_own_users", lambda *_: "")
+    monkeypatch.setattr("app.host.own_users.closed_gpu_files", lambda: [Path("/dev/nvidia0")])
 
     assert "sandbox:uid" not in found_capabilities("auto", tmp_path, uids="700000-700009")
     assert lack_of_users("700000-700009", tmp_path) == "not all users may use /dev/nvidia0"
+
+
+@pytest.mark.parametrize(("sandbox", "offers"), [("auto", lack_of_landlock() is None), (PROCESS, False)])
+def test_node_offers_a_second_lock_where_its_kernel_has_one(tmp_path, sandbox, offers):
+    assert ("sandbox:locked" in found_capabilities(sandbox, tmp_path)) is offers
 
 
 @pytest.mark.parametrize(

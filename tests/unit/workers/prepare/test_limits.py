@@ -78,7 +78,8 @@ def test_limit_above_the_workers_own_starts_no_job_unless_it_is_not_required():
         (1000, "5.14.0-1", Bubblewrap(), True),
         (1000, "6.1-rc2", Bubblewrap(), True),
         (1000, "5.10.0", Bubblewrap(), False),  # it counts all processes of the user
-        (0, "6.1.0", Bubblewrap(), False),  # no limit holds for root
+        (0, "5.10.0", Bubblewrap(), True),  # its attempts have users of their own
+        (0, "6.1.0", ProcessGroup(), False),
         (1000, "6.1.0", ProcessGroup(), False),
     ],
 )

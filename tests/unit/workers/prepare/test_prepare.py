@@ -10,6 +10,7 @@ from cryptography.fernet import Fernet
 from app.domain.scheduling.resources import Device
 from app.domain.spec.locations.paths import ReadingRules
 from app.domain.spec.model import Framework, JobDocument
+from app.host.gpu_devices import GpuDevice
 from app.security.secrets import SecretBox
 from app.storage.storage import Storage
 from config.fetching import FetchSettings
@@ -22,7 +23,6 @@ from workers.prepare.prepare import find_sources, input_fields, sources_document
 from workers.prepare.private_paths import private_paths
 from workers.prepare.programs.program import device_uuids, job_environment, program
 from workers.run_dir.layout import run_directory
-from workers.sandbox.gpu_devices import GpuDevice
 
 
 def hidden(tmp_path, storage_url, database_url):

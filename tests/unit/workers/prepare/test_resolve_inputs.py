@@ -1,18 +1,23 @@
 """From what a job names to what lies on the machine, and never to what it may not read."""
 
+import functools
 import hashlib
 import os
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from app.domain.spec.locations.paths import ReadingRules
+from app.domain.spec.locations.paths import ReadingRules, within
+from app.storage.beneath import RefusedFile
 from config.fetching import FetchSettings
 from workers.attempt_failed import AttemptFailed
+from workers.fetching.local import LocalFiles
 from workers.prepare.input_library import Library
 from workers.prepare.resolve_inputs import DataRequest, ModelRequest, find_script
 from workers.prepare.resolve_inputs import find_data as find_requested_data
 from workers.prepare.resolve_inputs import find_model as find_requested_model
+from workers.sandbox.spec import FilesystemView
 
 
 @pytest.fixture
@@ -307,6 +312,49 @@ def test_nothing_leads_out_of_a_volume_claim(claims, location, error_type, said)
 
     assert refused.error_type == error_type
     assert said in refused.message
+
+
+def test_claim_is_mounted_whole_because_no_job_can_exchange_it(claims, tmp_path):
+    corpus = tmp_path / "volumes/ours/corpus"
+    found = (find_data(claims, "pvc://corpus/a.jsonl").path, find_model(claims, "pvc://corpus/model").visible)
+    readable, known = (*found, tmp_path / "mine/model"), tuple(claims.claims)
+
+    view = FilesystemView(run_dir=tmp_path, data_dir=tmp_path, readable=readable, claims=known)
+
+    assert (known, view.shown) == ((corpus,), (corpus, tmp_path / "mine/model"))
+
+
+def test_what_becomes_a_link_after_it_was_found_is_not_read_out_of_a_claim(claims, tmp_path):
+    """Another job of the project may write to the claim at any time."""
+    file = tmp_path / "volumes/ours/corpus/a.jsonl"
+    find_data(claims, "pvc://corpus/a.jsonl")
+    file.unlink()
+    file.symlink_to(tmp_path / "data/secret.key")
+
+    with pytest.raises(RefusedFile, match=r"a\.jsonl is a link that leads out of corpus"):
+        claims.digests.of(file)
+    with pytest.raises(RefusedFile, match=r"a\.jsonl is a link that leads out of corpus"), claims.opened(file):
+        pass
+
+
+def test_pipe_in_place_of_a_file_of_a_claim_holds_nobody_up(claims, tmp_path):
+    file = tmp_path / "volumes/ours/corpus/a.jsonl"
+    find_data(claims, "pvc://corpus/a.jsonl")
+    file.unlink()
+    os.mkfifo(file)
+
+    with pytest.raises(RefusedFile, match="is not a regular file"):
+        claims.digests.of(file)
+
+
+def test_directory_that_became_a_link_is_not_listed(claims, tmp_path):
+    corpus = tmp_path / "volumes/ours/corpus"
+    lister = LocalFiles(functools.partial(within, directory=str(corpus)))
+    (corpus / "model").rename(corpus / "moved")
+    (corpus / "model").symlink_to(tmp_path / "data")
+
+    assert list(lister.children(f"{corpus}/model")) == []
+    assert [Path(each.path).name for each in lister.children(f"{corpus}/moved")] == ["config.json"]
 
 
 def test_volume_claims_that_are_not_set_up_name_the_setting(library):

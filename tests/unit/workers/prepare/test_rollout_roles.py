@@ -20,6 +20,7 @@ from workers.job_secrets import JOB_SECRET, attempt_secret
 from workers.prepare.input_library import Library, Sources
 from workers.prepare.packages.job_packages import JobPackages
 from workers.prepare.programs.roles import PreparedRoles, RolesHere, with_roles
+from workers.rank.environment import rank_command
 from workers.rank.role_environment import own_spec
 from workers.rank.role_processes import RoleProcesses
 from workers.run_dir.layout import run_directory
@@ -44,13 +45,15 @@ def order() -> Work:
     return replace(work(), document=document, devices=slots, all_instances=placed, threads_per_rank=1)
 
 
-def roles(directory: Path, redaction: Redaction, *, key: str = KEY) -> PreparedRoles:
+def roles(directory: Path, redaction: Redaction, *, key: str = KEY, asked: Work | None = None) -> PreparedRoles:
     settings: Settings = load_settings({"TRAINYARD_DATA_DIR": str(directory), "TRAINYARD_SECURITY_SECRET_KEY": key})
     spec = RunSpec(run_dir=directory, framework="HF_TRAINER", training_type="RLHF", world_size=3)
     library = Library(
         rules=reading_rules(settings), cache_dir=directory, project="default", project_of_job=lambda _job: None
     )
-    here = RolesHere(settings, order(), library, ProcessGroup(), run_directory(directory, "job-1", 1), redaction)
+    here = RolesHere(
+        settings, asked or order(), library, ProcessGroup(), run_directory(directory, "job-1", 1), redaction
+    )
     return with_roles(JobPackages(spec=spec), here, Sources(model=None, tokenizer=None, data=(), script=None), {})
 
 
@@ -72,6 +75,49 @@ def test_the_training_reads_the_specification_of_a_job_on_its_own_devices(prepar
 
     assert (own.world_size, own.ranks, own.nodes, own.instances) == (2, (0, 1), 1, ())
     assert own_spec(own, {}) is own
+
+
+def beside(part: int) -> Work:
+    """On one of two nodes: the training is on both, its rollouts and a script are on the second."""
+    tasks = [
+        {**TASKS[0], "count": 2, "resource_config": {"gpu_count": 1}},
+        {**TASKS[1], "count": 1},
+        {"role": "judge", "sidecar": True, "training_config": {"custom_command": ["judge", "$(TRAINYARD_ROLE)"]}},
+    ]
+    placed = (
+        WorkInstance(role="trainer", index=0, node="n", part=0, devices=(0,), first_rank=0, ranks=1),
+        WorkInstance(role="trainer", index=1, node="m", part=1, devices=(0,), first_rank=1, ranks=1),
+        WorkInstance(role="rollout", index=0, node="m", part=1, devices=(1,), first_rank=2, ranks=1),
+        WorkInstance(role="judge", index=0, node="m", part=1, devices=(2,), first_rank=3, ranks=1),
+    )
+    document = JobDocument.from_json({**order().document.to_json(), "tasks": tasks})
+    return replace(order(), document=document, all_instances=placed, node_names=("n", "m"), part=part)
+
+
+def test_a_training_on_two_nodes_is_one_world_of_its_own(tmp_path: Path) -> None:
+    for part in (0, 1):
+        prepared = roles(tmp_path, Redaction(), asked=beside(part))
+        variables = {"TRAINYARD_ROLE": "trainer", "TRAINYARD_TASK_INDEX": str(part)}
+
+        own = own_spec(prepared.spec, variables)
+
+        assert (own.world_size, own.ranks, own.nodes, own.node_rank) == (2, (part,), 2, part)
+        assert prepared.spec.leading_rank == part
+        assert prepared.spec.instances[0].leader_index == 0, "where rank 0 listens"
+    assert beside(0).saving_ranks == 2
+
+
+def test_a_script_beside_a_training_runs_as_one_of_framework_custom(tmp_path: Path) -> None:
+    prepared = roles(tmp_path, Redaction(), asked=beside(1))
+    judge = prepared.spec.instances[-1]
+
+    assert (judge.role, judge.program, judge.sidecar) == ("judge", "script", True)
+    own = own_spec(prepared.spec, {"TRAINYARD_ROLE": "judge", "TRAINYARD_TASK_INDEX": "0"})
+    assert (own.framework, own.world_size) == ("CUSTOM", 1)
+    assert rank_command(own, tmp_path / "spec.json", {"TRAINYARD_ROLE": "judge"}) == ["judge", "judge"]
+    assert prepared.spec.ranks_of_scripts == {3}
+    without_training = replace(prepared.spec, instances=prepared.spec.instances[1:])
+    assert without_training.leading_rank is None, "what a script says of itself is not that the training can save"
 
 
 def test_checkpoints_belong_to_the_ranks_that_train() -> None:

@@ -344,6 +344,20 @@ def test_script_finds_model_and_data_by_variables_that_its_words_may_name(tmp_pa
     assert run.log() == f"--data {data} --model=/srv/models/base {data}.bak 0 $(RANK)\n"
 
 
+def test_script_finds_the_halts_that_are_still_to_come_in_a_variable(tmp_path):
+    plan = make_plan(tmp_path, tmp_path / "train.py", ProcessGroup())
+    halts = {"halt_at": {"unit": "steps", "at": [100, 300, 900]}}
+    spec = replace(plan.spec, training_config=halts, resume_step=100)
+
+    def variable(**changes):
+        found = rank_environment(replace(spec, **changes), plan.spec_path, 0, ("127.0.0.1", 1234), {})
+        return found.get("TRAINYARD_HALT_AT")
+
+    assert variable() == "300,900"
+    assert variable(resume_step=900) is None
+    assert variable(framework="HF_TRAINER") is None
+
+
 def test_only_the_ranks_of_its_own_node_are_started(tmp_path, start):
     said = "import os\nprint('rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'], flush=True)\n"
     gang = {"node_rank": 1, "nodes": 2, "local_ranks": 1, "address": "127.0.0.1", "port": 23456, "interface": "lo"}

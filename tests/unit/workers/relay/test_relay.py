@@ -9,20 +9,20 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from app.host import processes
+from tests.systems.relayed_engines import TOKEN, answers_reversed, engine_at, said
 from tests.systems.system import wait_for
 from trainyard.protocol.interactive import SOCKET
 from workers.relay import relay
 from workers.relay.__main__ import listening
 from workers.supervisor.serving.relay_process import RelayPlace, RelayProcess
 
-TOKEN = "a" * 64
 STARTER = """
 import pathlib, sys, time
 from workers.supervisor.serving.relay_process import RelayPlace, RelayProcess
@@ -33,60 +33,12 @@ time.sleep(60)
 """
 
 
-def answers_reversed(connection: socket.socket) -> None:
-    """Reads to the end, answers, and ends."""
-    data = b""
-    while piece := connection.recv(1 << 16):
-        data += piece
-    connection.sendall(data[::-1])
-
-
-@contextmanager
-def engine_at(path: Path, handle: Callable[[socket.socket], None] = answers_reversed) -> Iterator[None]:
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(str(path))
-    listener.listen()
-
-    def serve() -> None:
-        while True:
-            try:
-                connection, _ = listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=_handled, args=(handle, connection), daemon=True).start()
-
-    thread = threading.Thread(target=serve, daemon=True)
-    thread.start()
-    yield
-    listener.shutdown(socket.SHUT_RDWR)
-    listener.close()
-    thread.join(5)
-
-
-def _handled(handle: Callable[[socket.socket], None], connection: socket.socket) -> None:
-    with connection:
-        handle(connection)
-
-
 @pytest.fixture
 def port(tmp_path: Path) -> Iterator[int]:
     process = RelayProcess()
     process.start(RelayPlace(address="127.0.0.1", socket=tmp_path / "engine.sock", token=TOKEN))
     yield process.port()
     process.close()
-
-
-def said(port: int, first: bytes, *more: bytes) -> bytes:
-    """All that is answered to a greeting and what follows it."""
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
-        client.sendall(first)
-        for piece in more:
-            client.sendall(piece)
-        client.shutdown(socket.SHUT_WR)
-        answer = b""
-        while piece := client.recv(1 << 16):
-            answer += piece
-        return answer
 
 
 def test_client_with_the_token_reaches_the_engine_and_each_side_may_end_first(tmp_path: Path, port: int) -> None:

@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,10 +17,23 @@ from app.host.own_users import lack_of_own_users, overlap_of, record_verdict, re
 from app.host.processes import start_ticks
 from config.settings import load_settings
 from tests.unit.workers.rank.launching import Run, make_plan, write_script
+from workers.sandbox.mounts import OURS
 from workers.sandbox.own_user import NoFreeUser, OwnUser, take_user
 from workers.sandbox.sandbox import Bubblewrap
 from workers.sandbox.spec import Account, FilesystemView, Placement, SandboxSpec
 
+# As the agent of a job does it; the children live until the sandbox ends.
+BOMB = f"""
+import os, sys, time
+sys.path.insert(0, {str(OURS)!r})
+from workers.rank.resource_limits import PROCESSES, limit_resources
+limit_resources({{PROCESSES: 60}})
+for made in range(500):
+    try:
+        os.fork() or time.sleep(60)
+    except BlockingIOError:
+        sys.exit(print(made, flush=True) or sys.stdin.read())
+"""
 FIRST = 800_000 + os.getpid() % 100_000 * 8  # processes of other tests at the same time have other users
 UIDS = range(FIRST, FIRST + 3)
 pytestmark = pytest.mark.skipif(
@@ -105,6 +119,17 @@ def test_processes_have_the_user_on_the_machine_and_the_jobs_inside(view: Filesy
     assert inside == ["77", "88", "88"]
     assert len(outside) > 1
     assert {name for names in outside for name in names} == {str(user.uid)}
+
+
+def test_fork_bomb_ends_at_its_own_limit_without_control_groups(
+    view: FilesystemView, user: OwnUser, locks: Path
+) -> None:
+    script, other = write_script(view.run_dir / "bomb", BOMB), take_user(UIDS, locks=locks)
+    with started(f"{sys.executable} {script}", view, user) as bomb:
+        assert bomb.stdout is not None
+        assert 0 < int(bomb.stdout.readline()) < 60
+        assert output_of("sleep 0 & wait $! && echo forked", view, other) == ["forked"]
+    other.release()
 
 
 def test_rank_may_open_its_output_again_by_name(tmp_path: Path, user: OwnUser) -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from app.domain.spec.model import HaltAt
 from trainyard.protocol.messages import Failure, RankExit, Result
 from workers.attempt_failed import AttemptFailed
 from workers.supervisor.ranks.observations import TIME_LIMIT, Observations
@@ -25,6 +26,7 @@ def said(error_type="DATA_INVALID", message="row 3 is odd", rank=1):
 
 KILLED = gone(exit_code=137, signal="SIGKILL")
 
+HALTS = HaltAt(at=(5,))
 SERVES = {"serves": True, "answers": True, "can_save": False}
 
 CASES = {
@@ -180,45 +182,56 @@ CASES = {
     "nothing was ever heard": ({"exit_code": 1}, "failed", "RANK_KILLED"),
     "paused": ({"stopping": "pause", "result": result("pause"), "exit_code": 0}, "paused", ""),
     "requeued": ({"stopping": "requeue", "result": result("requeue"), "exit_code": 0}, "requeued", ""),
-    "halted": ({"halts": True, "result": result("halt"), "exit_code": 0}, "paused", ""),
+    "halted": ({"halts": HALTS, "result": result("halt"), "exit_code": 0}, "paused", ""),
     "halted, and hangs in its exit": (
-        {"halts": True, "result": result("halt"), "failure": AttemptFailed("HANG", "no end"), "terminated": True},
+        {"halts": HALTS, "result": result("halt"), "failure": AttemptFailed("HANG", "no end"), "terminated": True},
         "paused",
         "",
     ),
     "halted while a pause was requested": (
-        {"halts": True, "stopping": "pause", "result": result("halt"), "exit_code": 0},
+        {"halts": HALTS, "stopping": "pause", "result": result("halt"), "exit_code": 0},
         "paused",
         "",
     ),
     "halted while its node was drained": (
-        {"halts": True, "stopping": "requeue", "forced": True, "result": result("halt"), "exit_code": 0},
+        {"halts": HALTS, "stopping": "requeue", "forced": True, "result": result("halt"), "exit_code": 0},
         "paused",
         "",
     ),
     "halted while it was preempted": (
-        {"halts": True, "stopping": "preempt", "result": result("halt"), "exit_code": 0},
+        {"halts": HALTS, "stopping": "preempt", "result": result("halt"), "exit_code": 0},
         "paused",
         "",
     ),
     "halted when its time was over": (
-        {"halts": True, "stopping": TIME_LIMIT, "result": result("halt"), "exit_code": 0},
+        {"halts": HALTS, "stopping": TIME_LIMIT, "result": result("halt"), "exit_code": 0},
         "paused",
         "",
     ),
     "cancelled while it halted": (
-        {"halts": True, "stopping": "cancel", "forced": True, "result": result("halt"), "exit_code": 0},
+        {"halts": HALTS, "stopping": "cancel", "forced": True, "result": result("halt"), "exit_code": 0},
         "cancelled",
         "",
     ),
     "halted, and a rank crashed": (
-        {"halts": True, "result": result("halt"), "exit_code": 1, "exits": [gone(rank=1)]},
+        {"halts": HALTS, "result": result("halt"), "exit_code": 1, "exits": [gone(rank=1)]},
         "failed",
         "TRAINER_ERROR",
     ),
+    "a script halted": ({"custom": True, "halts": HALTS, "result": result("halt"), "exit_code": 0}, "paused", ""),
+    "a script halted at another step": (
+        {"custom": True, "halts": HaltAt(at=(4, 6)), "result": result("halt"), "exit_code": 0},
+        "failed",
+        "NO_RESULT",
+    ),
+    "a script without hooks of a document with halts": (
+        {"custom": True, "halts": HALTS, "exit_code": 0},
+        "failed",
+        "INVALID_CONFIG",
+    ),
     "halted without a halt in the document": ({"result": result("halt"), "exit_code": 0}, "failed", "NO_RESULT"),
     "paused at a step of a document with halts": (
-        {"halts": True, "stopping": "pause", "result": result("pause"), "exit_code": 0},
+        {"halts": HALTS, "stopping": "pause", "result": result("pause"), "exit_code": 0},
         "paused",
         "",
     ),
@@ -328,7 +341,7 @@ def test_gpu_that_broke_meanwhile_explains_what_ranks_end_by(seen, cause):
 
 
 def test_halt_names_its_step():
-    verdict = judge(Observations(custom=False, halts=True, result=result("halt"), exit_code=0))
+    verdict = judge(Observations(custom=False, halts=HALTS, result=result("halt"), exit_code=0))
 
     assert verdict.message == "halted at step 5"
 

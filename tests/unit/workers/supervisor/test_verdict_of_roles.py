@@ -32,3 +32,12 @@ def test_an_instance_that_was_started_again_explains_nothing() -> None:
     assert seen.ends_since == 1.0
     seen.forget_failures([0])
     assert seen.ends_since is None
+
+
+def test_a_script_beside_a_built_in_training_fails_as_a_script() -> None:
+    names = {0: "trainer 0", 1: "judge 0"}
+    seen = Observations(custom=False, exits=[RankExit(rank=1, exit_code=9, signal=None)], exit_code=9, instances=names)
+
+    assert judge(seen).cause == "TRAINER_ERROR"
+    seen.scripts = {1}
+    assert (judge(seen).cause, judge(seen).message) == ("SCRIPT_ERROR", "rank 1 (judge 0) ended with exit code 9")

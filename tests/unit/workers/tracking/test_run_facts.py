@@ -73,6 +73,27 @@ def test_experiment_is_by_default_the_project() -> None:
     )
 
 
+def test_run_of_wandb_has_numbers_tags_and_the_sweep_as_its_group() -> None:
+    tracker = {"kind": "wandb", "entity": "team", "token": "k" * 40}
+    hyperparameters = {"learning_rate": "2e-4", "optim": "adamw_torch"}
+    labels = {trials.SWEEP_LABEL: "sweep-1", "team": "a" * 80}
+    changes = (
+        ("labels", labels),
+        ("training_config.hyperparameters", hyperparameters),
+        ("training_config.resume_from_checkpoint", "ckpt-7"),
+    )
+
+    asked = run_facts.service_request(SETTINGS, work(("tracking", [tracker]), *changes), 0)
+
+    facts = asked["facts"]
+    assert (asked["service"]["url"], asked["service"]["token"]) == ("https://api.wandb.ai", "k" * 40)
+    assert (facts["project"], facts["entity"], facts["group"]) == ("default", "team", "sweep-1")
+    assert (facts["config"]["learning_rate"], facts["config"]["optim"]) == (2e-4, "adamw_torch")
+    assert (facts["config"]["seed"], facts["config"]["started_from"]) == (42, "ckpt-7")
+    assert [len(tag) for tag in facts["tags"] if tag.startswith("team=")] == [64]
+    assert "k" * 40 not in json.dumps(facts)
+
+
 def test_trial_and_fork_are_tagged() -> None:
     labels = {trials.SWEEP_LABEL: "sweep-1", trials.TRIAL_LABEL: "3", "team": "a"}
     asked = run_facts.service_request(

@@ -5,13 +5,18 @@ from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
+import torch
 from peft import PeftModel
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
 
-from workers.rank.run_context import RunContext
+from workers.rank.run_context import RunContext, RunSpec
 from workers.trainers.distributed import StepBoundary
 from workers.trainers.hf_trainer.checkpoints.async_save import HostCheckpointSaver
+
+# Of a model that is divided among ranks: trained parameters by name, in their order, in the memory of the first rank's
+# host; nothing on other ranks. Collective.
+Gatherer = Callable[[nn.Module], dict[str, torch.Tensor]]
 
 _PARALLELISMS = {
     "HF_TRAINER": "workers.trainers.hf_trainer.loop.parallelism:DataParallel",
@@ -52,6 +57,10 @@ class DataParallel:
 
     def prepare_for_generation(self, model: nn.Module) -> None:
         """Prepare `model` before each rank generates its own completions."""
+
+    def gatherer(self, spec: RunSpec) -> Gatherer | None:  # noqa: ARG002
+        """None: every rank has all weights."""
+        return None
 
     def saving(
         self,

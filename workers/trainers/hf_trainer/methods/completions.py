@@ -6,15 +6,17 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+import torch.distributed as dist
 from torch import nn
 from transformers import PreTrainedTokenizerBase
 
 from app.domain.spec.hyperparameters import rlhf
 from workers.rank.run_context import RunSpec
 from workers.rank.spec_sections import data_config
-from workers.trainers.distributed import wait_for_all
+from workers.trainers.distributed import TIMEOUT, wait_for_all
+from workers.trainers.hf_trainer.loop.parallelism import Gatherer, parallelism_of
 from workers.trainers.inference.engine.interface import Prompt
-from workers.trainers.rollouts.client import AWAY_SECONDS, LOAD_SECONDS
+from workers.trainers.rollouts.client import AWAY_SECONDS, LOAD_SECONDS, Handover
 from workers.trainers.rollouts.completer import SHARE_BESIDE_A_TRAINING, Completer, SamplingOptions
 from workers.trainers.rollouts.places import places_to_ask, secret
 from workers.trainers.rollouts.rollouts import Rollouts
@@ -84,6 +86,51 @@ class _OfRollouts:
         self._rollouts.close()
 
 
+class _OfAllRanks:
+    """Of a model that is divided: the first rank has the whole weights in its host's memory, and asks for all ranks."""
+
+    def __init__(self, model: nn.Module, gatherer: Gatherer, rollouts: Rollouts) -> None:
+        self._model = model
+        self._gatherer = gatherer
+        self._rollouts = rollouts
+        self._weights: Weights | None = None
+        # On the CPU, and apart from the training's own collectives.
+        self._group = dist.new_group(backend="gloo", timeout=TIMEOUT)
+
+    def __call__(
+        self, prompts: Sequence[Prompt], options: SamplingOptions, version: str
+    ) -> tuple[list[list[int]], Values]:
+        begun = time.monotonic()
+        weights = self._gathered(version)
+        gathered = time.monotonic() - begun
+        ranks, leads = dist.get_world_size(), dist.get_rank() == 0
+        asked: list[Any] | None = [None] * ranks if leads else None
+        dist.gather_object([*prompts], asked, dst=0, group=self._group)
+        answers: list[Any] | None = None
+        handed = Handover()
+        if asked is not None:  # a failure here ends this rank, and by that what the others wait for
+            found, handed = self._rollouts.complete([each for of_rank in asked for each in of_rank], options, weights)
+            size = len(prompts)
+            answers = [found[rank * size : (rank + 1) * size] for rank in range(ranks)]
+        own: list[Any] = [None]
+        dist.scatter_object_list(own, answers, src=0, group=self._group)
+        return own[0], {
+            "generation_seconds": time.monotonic() - begun,
+            "weights_seconds": gathered + handed.seconds,
+            "weights_bytes": float(handed.bytes),
+        }
+
+    def _gathered(self, version: str) -> Weights:
+        """All ranks have the same version, and gather together."""
+        if self._weights is None or self._weights.version != version:
+            self._weights = None  # before there is another copy
+            self._weights = Weights(version, self._model, gathered=self._gatherer(self._model))
+        return self._weights
+
+    def close(self) -> None:
+        self._rollouts.close()
+
+
 def completions_of(
     spec: RunSpec,
     model: nn.Module,
@@ -98,6 +145,8 @@ def completions_of(
         return None
     if places := places_to_ask(environment):
         rollouts = Rollouts(places, secret(environment), rank=rank, section=section)
+        if (gatherer := parallelism_of(spec.framework).gatherer(spec)) is not None:
+            return _OfAllRanks(model, gatherer, rollouts)
         return _OfRollouts(model, rollouts, section if spec.world_size > 1 else None)
     return _OfThisProcess(model, tokenizer, spec)
 

@@ -131,8 +131,9 @@ class Reporting(TrainerCallback):
     def _train_metrics(self, args: TrainingArguments, state: TrainerState, logs: dict[str, float]) -> dict[str, float]:
         steps = state.global_step - self._logged_step
         seconds = max(self._step_ended - self._mark, 1e-9)
-        # trl counts from the start of this process.
-        self.totals.tokens = self._tokens_before + int(logs.get("num_tokens", 0))
+        if "num_tokens" in logs:
+            # trl counts from the start of this process.
+            self.totals.tokens = self._tokens_before + int(logs["num_tokens"])
         self.totals.loss_sum += logs["loss"] * steps
         self.totals.losses += steps
         samples = steps * self.records_per_step
@@ -143,6 +144,7 @@ class Reporting(TrainerCallback):
             "samples_per_second": samples / seconds,
             "tokens_per_second": (self.totals.tokens - self._logged_tokens) / seconds,
             "epoch": float(state.epoch or 0.0),
+            "tokens": float(self.totals.tokens),
         }
         self._mark, self._logged_step, self._logged_tokens = self._step_ended, state.global_step, self.totals.tokens
         return values

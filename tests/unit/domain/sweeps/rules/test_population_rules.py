@@ -86,8 +86,25 @@ def test_what_is_accepted(changes: dict[str, Any]) -> None:
         ({"objective": [{"metric": "eval_loss"}, {"metric": "loss"}]}, "method.name", "one objective"),
         (
             {"job": SCRIPT, "parameters": {"lr": RATE, "optim": "a", "data_config.seed": 1}},
-            "method.name",
-            "CUSTOM script",
+            "job.training_config.hyperparameters.max_steps",
+            "is missing",
+        ),
+        (
+            {
+                "job": with_training(SCRIPT, hyperparameters={"max_steps": "many"}),
+                "parameters": {"lr": RATE, "optim": "a", "data_config.seed": 1},
+            },
+            "job.training_config.hyperparameters.max_steps",
+            "is missing",
+        ),
+        (
+            {
+                "job": with_training(
+                    SCRIPT, framework={"type": "CUSTOM", "custom_script_path": "a", "config": {"checkpoint_glob": "*"}}
+                )
+            },
+            "job.training_config.framework.config.checkpoint_glob",
+            "or use another method",
         ),
     ],
 )
@@ -96,6 +113,13 @@ def test_what_is_refused(changes: dict[str, Any], field: str, says: str) -> None
 
     assert found.field == field
     assert says in found.message
+
+
+def test_a_script_decides_itself_what_its_checkpoints_contain() -> None:
+    job = with_training(SCRIPT, hyperparameters={"max_steps": "900"})
+    parameters = {"lr": RATE, "optim": {"values": ["adam", "sgd"]}, "data_config.seed": 1}
+
+    check(SweepSpec.from_json(sweep(**{**POPULATION, "job": job, "parameters": parameters})))
 
 
 def test_another_budget_has_room_for_every_member() -> None:

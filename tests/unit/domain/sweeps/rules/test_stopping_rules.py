@@ -1,10 +1,10 @@
-"""Which sweeps may halt their trials, and what is done where the platform can't stop a job at a step."""
+"""Which sweeps may halt their trials."""
 
 from typing import Any
 
 import pytest
 
-from app.domain.sweeps.rules.early_stopping import without_impossible_halts
+from app.domain.sweeps.rules.document import check
 from app.domain.sweeps.spec import SweepSpec
 from tests.unit.domain.sweeps.sweep_documents import JOB, SCRIPT, refused, sweep, with_training
 
@@ -45,15 +45,39 @@ def test_halts_that_are_refused(changes: dict[str, Any], field: str, way_out: st
     assert (error.field, way_out in error.message) == (field, True)
 
 
-def test_a_script_is_not_halted_and_a_warning_says_so() -> None:
-    rule = {"name": "asha", "min": 3, "max": 27, "losers": "pause"}
-    spec, warnings = without_impossible_halts(SweepSpec.from_json(sweep(job=SCRIPT, early_stopping=rule)))
+SCRIPT_HALTS: dict[str, Any] = {
+    "job": SCRIPT,
+    "parameters": {"lr": 1, "optim": "a", "data_config.seed": {"values": [1, 2]}},
+    "require": [],
+    "early_stopping": {"name": "asha", "min": 3, "max": 27, "losers": "pause"},
+}
 
-    assert spec.early_stopping.losers == "stop"
-    assert warnings[0].startswith("early_stopping.losers: stop is used, because")
+
+def with_config(**options: str) -> dict[str, Any]:
+    return with_training(SCRIPT, framework={**SCRIPT["training_config"]["framework"], "config": options})
 
 
-def test_what_can_halt_stays() -> None:
-    spec = SweepSpec.from_json(sweep(early_stopping=EPOCHS))
+def test_a_script_may_be_halted() -> None:
+    check(SweepSpec.from_json(sweep(**SCRIPT_HALTS)))
 
-    assert without_impossible_halts(spec) == (spec, [])
+
+@pytest.mark.parametrize(
+    ("changes", "field", "way_out"),
+    [
+        ({"early_stopping": EPOCHS}, "early_stopping.unit", "use steps, or set losers to stop"),
+        (
+            {"job": with_config(checkpoint_glob="out/*.pt")},
+            "job.training_config.framework.config.checkpoint_glob",
+            "save by the hooks and leave this out, or set early_stopping.losers to stop",
+        ),
+        (
+            {"job": with_config(**{"metric.eval_loss": "loss=([0-9.]+)"})},
+            "job.training_config.framework.config.metric.eval_loss",
+            "or set early_stopping.losers to stop",
+        ),
+    ],
+)
+def test_scripts_that_can_not_halt_are_refused(changes: dict[str, Any], field: str, way_out: str) -> None:
+    error = refused(**{**SCRIPT_HALTS, **changes})
+
+    assert (error.field, way_out in error.message) == (field, True)

@@ -221,7 +221,9 @@ def test_a_condition_that_is_never_met() -> None:
         ({"name": "asha", "min": 10, "max": 901}, "max"),
         ({"name": "asha", "min": 10, "max": 900, "reduction": 1}, "reduction"),
         ({"name": "asha", "min": 10, "max": 900, "unit": "hours"}, "unit"),
-        ({"name": "asha", "min": 10, "max": 900, "unit": "tokens"}, "unit"),
+        ({"name": "none", "unit": "tokens"}, "unit"),
+        ({"name": "asha", "min": 10, "max": 900, "unit": "tokens", "losers": "pause"}, "unit"),
+        ({"name": "asha", "min": 10, "max": 900 * 32 * 1024 + 1, "unit": "tokens"}, "max"),
         ({"name": "patience", "min": 10, "max": 900, "patience": 0}, "patience"),
         ({"name": "median", "min": 10, "max": 900, "startup_trials": 0}, "startup_trials"),
     ],
@@ -240,6 +242,15 @@ def test_rungs_in_epochs_lie_below_the_last_one() -> None:
     rule = {"name": "asha", "unit": "epochs", "min": 1, "max": 6}
 
     assert refused(job=EPOCHS, early_stopping=rule).field == "early_stopping.max"
+
+
+def test_rungs_in_tokens_need_evaluations_that_are_planned() -> None:
+    rule = {"name": "asha", "unit": "tokens", "min": 10_000, "max": 900 * 32 * 1024}
+
+    assert refused(early_stopping=rule).field == "job.training_config.evaluation"
+    planned = with_training(JOB, evaluation={"strategy": "steps", "steps": 50})
+    check(SweepSpec.from_json(sweep(job=planned, early_stopping=rule)))
+    check(SweepSpec.from_json(sweep(objective={"metric": "loss"}, early_stopping=rule)))
 
 
 def test_rungs_may_reach_as_far_as_the_longest_trial() -> None:

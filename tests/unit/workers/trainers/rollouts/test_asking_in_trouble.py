@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import pytest
 import torch
@@ -13,8 +14,8 @@ from peft import LoraConfig, get_peft_model
 from tests.trainers.supervision import free_port
 from tests.unit.workers.trainers.rollouts.asking import SAMPLED, SECRET, a_model, asking, prompts_of, stop
 from workers.trainers.inference.engine.interface import Prompt
-from workers.trainers.rollouts import client, handshake
-from workers.trainers.rollouts.client import RolloutFailed, RolloutUnreachable
+from workers.trainers.rollouts import client, handshake, wire
+from workers.trainers.rollouts.client import RolloutClient, RolloutFailed, RolloutUnreachable
 from workers.trainers.rollouts.completer import Completer, NotCompleted, SamplingOptions
 from workers.trainers.rollouts.places import Place
 from workers.trainers.rollouts.request_handler import RequestHandler
@@ -147,6 +148,37 @@ def test_rollout_that_loads_its_model_is_waited_for(tokenizer, spec, tmp_path):
     loading.join()
     assert (len(sections.begun), sections.open) == (1, 0)
     rollouts.close()
+    stop(server)
+
+
+@pytest.mark.long
+def test_load_of_a_model_may_take_longer_than_the_kernel_keeps_what_is_not_read(tokenizer, spec, tmp_path, monkeypatch):
+    """Many long prompts are more than the buffers of a connection hold."""
+    monkeypatch.setitem(wire._KEEPALIVE, socket.TCP_USER_TIMEOUT, 500)
+    connections: list[int] = []
+    connect = RolloutClient._connect
+
+    def noted(self: RolloutClient, port: int) -> tuple[Wire, dict[str, Any]]:
+        connections.append(port)
+        return connect(self, port)
+
+    monkeypatch.setattr(RolloutClient, "_connect", noted)
+    monkeypatch.setattr(Completer, "__call__", lambda _, prompts, __: [tuple(each.tokens[:1]) for each in prompts])
+    model = a_model(1)
+    server = RolloutServer(place := Place("rollout", 0, "127.0.0.1", free_port()), 0, 1, SECRET, tmp_path)
+    server.start()
+    handler = RequestHandler(model, Completer(model, tokenizer, spec))
+    handler._version = "0.0"
+    loading = threading.Timer(3, server.ready, [handler])
+    loading.start()
+    prompts = [Prompt(tokens=[3] * (1 << 20), seed=1) for _ in range(8)]
+    asking = RolloutClient(place, 0, SECRET, is_leader=False)
+
+    assert asking.complete(prompts, SAMPLED, Weights("0.0", model)) == [[3]] * 8
+
+    assert connections == [place.port], "it asks once"
+    loading.join()
+    asking.close()
     stop(server)
 
 

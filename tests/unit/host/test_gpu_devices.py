@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from workers.sandbox.gpu_devices import closed_file, closed_gpu_file, gpu_files, libraries_in, own_gpus
+from app.host.gpu_devices import closed_files, closed_gpu_files, gpu_files, libraries_in, own_gpus
 
 UUIDS = ["GPU-aaaaaaaa-0000-0000-0000-000000000000", "GPU-bbbbbbbb-0000-0000-0000-000000000000"]
 
@@ -91,8 +91,8 @@ def device(path: Path, mode: int) -> Path:
 def test_device_that_not_all_users_may_use_is_found(tmp_path):
     paths = [device(tmp_path / name, mode) for name, mode in (("nvidia0", 0o666), ("nvidiactl", 0o660))]
 
-    assert closed_file(paths) == paths[1]
-    assert closed_file(paths[:1]) is None
+    assert closed_files(paths) == paths[1:]
+    assert closed_files(paths[:1]) == []
 
 
 def test_files_of_rdma_that_programs_open_are_looked_at(tmp_path):
@@ -101,14 +101,14 @@ def test_files_of_rdma_that_programs_open_are_looked_at(tmp_path):
     device(directory / "rdma_cm", 0o666)
     last = device(directory / "uverbs0", 0o666)
 
-    assert closed_file([directory]) is None
+    assert closed_files([directory]) == []
     last.chmod(0o600)
-    assert closed_file([directory]) == last
+    assert closed_files([directory]) == [last]
 
 
 def test_files_of_all_gpus_of_a_machine_are_looked_at(machine):
-    assert closed_gpu_file(**machine) is None
+    assert closed_gpu_files(**machine) == []
     (machine["dev"] / "nvidia1").unlink()
     shut = device(machine["dev"] / "nvidia1", 0o600)
 
-    assert closed_gpu_file(**machine) == shut
+    assert closed_gpu_files(**machine) == [shut]

@@ -77,15 +77,15 @@ def gpu_files(indices: Sequence[int], *, dev: Path = DEV, driver: Path = DRIVER)
     return files + sorted(path for pattern in SHARED for path in dev.glob(pattern))
 
 
-def closed_file(paths: Iterable[Path]) -> Path | None:
-    """The first of these device files (as of ``gpu_files``) that not all users may read and write."""
-    return next((path for path in _opened(paths) if _is_closed(path)), None)
+def closed_files(paths: Iterable[Path]) -> list[Path]:
+    """Those of these device files (as of ``gpu_files``) that not all users may read and write."""
+    return [path for path in _opened(paths) if _is_closed(path)]
 
 
-def closed_gpu_file(*, dev: Path = DEV, driver: Path = DRIVER) -> Path | None:
-    """As ``closed_file``, of all GPUs of this machine."""
+def closed_gpu_files(*, dev: Path = DEV, driver: Path = DRIVER) -> list[Path]:
+    """As ``closed_files``, of all GPUs of this machine."""
     indices = range(len(driver_gpus(dev=dev, driver=driver)))
-    return closed_file(gpu_files(indices, dev=dev, driver=driver))
+    return closed_files(gpu_files(indices, dev=dev, driver=driver))
 
 
 def _opened(paths: Iterable[Path]) -> Iterator[Path]:

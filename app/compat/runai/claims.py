@@ -1,0 +1,71 @@
+"""Claims of Run:ai's volumes that a workload writes to, or that are new → mounts of a native job document. Pure."""
+
+import posixpath
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from app.compat.mounts import Mount
+from app.domain.spec.model import CLAIM, EMPTY
+from app.domain.spec.rules.mounts import why_not_free
+from app.schemas.spec.field_verdicts import warning
+
+_LONGEST_NAME = 253
+_NOT_IN_NAMES = re.compile(r"[^a-z0-9-]+")
+_MODES = ("readWriteOnce", "readWriteMany")  # by which a claim is writable
+
+
+def is_mounted(volume: Mapping[str, Any]) -> bool:
+    """Whether the claim is a mount of its own, rather than data that is read."""
+    return not volume.get("existingPvc") or (volume.get("readOnly") is False and bool(volume.get("claimName")))
+
+
+def mount_of_claim(
+    volume: Mapping[str, Any], name: str, storage: Mapping[str, Any], field: str, warnings: list[str]
+) -> Mount | None:
+    """None, with a warning, where nothing can be mounted at its path, or only for reading; ``name`` is that of a new
+    claim without one.
+    """
+    mounted = posixpath.normpath(str(volume.get("path") or "."))
+    is_new, problem = not volume.get("existingPvc"), _problem(volume, mounted, list(_paths(storage)))
+    if problem:
+        warnings.append(warning(*((field, problem) if is_new else (f"{field}.readOnly", f"is read-only: {problem}"))))
+        return None
+    return Mount(mounted, "", "", _new(volume, name) if is_new else {"type": CLAIM, "claim": volume["claimName"]})
+
+
+def name_of_claim(workload: str, volume: str) -> str:
+    """The name of a new claim that the workload does not name."""
+    name = _NOT_IN_NAMES.sub("-", f"{workload}-{volume}".lower())
+    return name[:_LONGEST_NAME].strip("-") or CLAIM
+
+
+def _problem(volume: Mapping[str, Any], mounted: str, paths: Sequence[str]) -> str:
+    """Why the claim is no mount; ``paths`` are those of all volumes."""
+    is_new, info = not volume.get("existingPvc"), volume.get("claimInfo") or {}
+    if not mounted.startswith("/"):
+        return "the mount path must be absolute"
+    if is_new and info.get("volumeMode") == "Block":
+        return "claims are directories, and no block devices: leave volumeMode out"
+    if why := why_not_free(mounted):
+        return f"{mounted} {why}"
+    if paths.count(mounted) > 1:
+        return f"{mounted} is the path of another volume"
+    inner = next((path for path in paths if path.startswith(f"{mounted}/")), "")
+    return f"{inner} would be mounted in it" if inner and not (is_new and volume.get("ephemeral")) else ""
+
+
+def _new(volume: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The native mount. An ephemeral claim lives as long as the pods do, as a directory of the attempt does."""
+    if volume.get("ephemeral"):
+        return {"type": EMPTY}
+    modes = (volume.get("claimInfo") or {}).get("accessModes") or {}
+    is_read = bool(volume.get("readOnly")) or (modes.get("readOnlyMany") and not any(map(modes.get, _MODES)))
+    read_only = {"read_only": True} if is_read else {}
+    return {"type": CLAIM, "claim": volume.get("claimName") or name, "create": True, **read_only}
+
+
+def _paths(storage: Mapping[str, Any]) -> Iterator[str]:
+    """The mount paths of all volumes."""
+    volumes = (each for kind in storage.values() for each in kind or () if not each.get("exclude"))
+    return (posixpath.normpath(str(each.get("mountPath") or each.get("path") or ".")) for each in volumes)

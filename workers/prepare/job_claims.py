@@ -1,0 +1,66 @@
+"""Volume claims that a job mounts: found or made on this node, whose other jobs may write to them at any time."""
+
+import os
+import stat
+from pathlib import Path
+
+from app.domain.spec.locations.paths import within
+from app.domain.spec.model import Mount
+from config.fetching import FetchSettings
+from workers.attempt_failed import AttemptFailed
+from workers.fetching.failures import FetchFailed, NotThere, Refused
+from workers.fetching.local import CLAIMS, claimed, volumes_of
+from workers.prepare.input_library import Library
+from workers.sandbox.spec import Placement
+
+_PRIVATE = 0o700  # other users of the machine reach no files of jobs, which belong to the worker
+
+
+def claim_mounted(number: int, mount: Mount, library: Library) -> Placement:
+    """The claim, or the part of it, at the path of a mount. Raises AttemptFailed."""
+    field = f"resource_config.mounts.{number}"
+    location = f"{CLAIMS}://{mount.claim}/{mount.sub_path or '.'}"
+    try:
+        if mount.create:
+            _make(library, location)
+        path, base = claimed(library.fetch, location, library.project)
+        if not mount.read_only:
+            _check_writable(library.fetch, mount.claim, Path(base))
+    except FetchFailed as error:
+        raise AttemptFailed("INVALID_CONFIG", f"{field}.claim: {error.message}") from error
+    except OSError as error:
+        raise AttemptFailed("INVALID_CONFIG", f"{field}.claim: {mount.claim} can't be made: {error}") from error
+    if not os.path.exists(path):  # noqa: PTH110 – never raises
+        raise AttemptFailed(
+            "INVALID_CONFIG", f"{field}.sub_path: {mount.sub_path} does not exist in the volume claim {mount.claim}"
+        )
+    library.claims.add(Path(base))
+    return Placement(target=Path(mount.path), source=Path(path), writable=not mount.read_only)
+
+
+def _make(library: Library, location: str) -> None:
+    """Does nothing where there is one: attempts and nodes may make it at the same time. Raises FetchFailed, OSError."""
+    directory, claims = volumes_of(library.fetch, location, library.project), library.fetch.pvc_dir
+    name = location.removeprefix(f"{CLAIMS}://").partition("/")[0]
+    if directory is None or claims is None or name in library.fetch.pvc_shared:
+        raise Refused("it can't be made; have the administrator set TRAINYARD_FETCH_PVC_DIR, or make it there")
+    if not claims.is_dir() and not within(str(claims), str(library.cache_dir.parent)):
+        # It would lie where a file system is to be mounted.
+        raise NotThere("the directory that TRAINYARD_FETCH_PVC_DIR names does not exist on this node")
+    directory.mkdir(_PRIVATE, parents=True, exist_ok=True)
+    (directory / name).mkdir(_PRIVATE, exist_ok=True)
+
+
+def _check_writable(fetch: FetchSettings, name: str, claim: Path) -> None:
+    """Raises Refused."""
+    if name in fetch.pvc_shared and name not in fetch.pvc_shared_writable:
+        raise Refused(
+            f"{name} is a claim of all projects, which jobs only read; set read_only, or have the administrator add it "
+            "to TRAINYARD_FETCH_PVC_SHARED_WRITABLE"
+        )
+    found = claim.stat()
+    if found.st_uid != os.geteuid() and not found.st_mode & stat.S_IWOTH:
+        raise Refused(
+            f"{name} belongs to another user than the node's worker, as whom jobs write; set read_only, or have the "
+            "administrator change the owner of its directory"
+        )
