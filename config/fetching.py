@@ -69,6 +69,18 @@ class FetchSettings:
         found: Path | None = getattr(self, f"{scheme}_dir", None)
         return found
 
+    def contradictions(self) -> list[str]:
+        """What is wrong with these settings together."""
+        problems = []
+        if unknown := sorted({*self.pvc_shared_writable} - {*self.pvc_shared}):
+            names = ", ".join(unknown)
+            problems.append(f"TRAINYARD_FETCH_PVC_SHARED_WRITABLE: {names}: name it in TRAINYARD_FETCH_PVC_SHARED, too")
+        for scheme in ("s3", "oci", "obs"):
+            if bool(getattr(self, f"{scheme}_key")) != bool(getattr(self, f"{scheme}_secret")):
+                names = f"TRAINYARD_FETCH_{scheme.upper()}_KEY and TRAINYARD_FETCH_{scheme.upper()}_SECRET"
+                problems.append(f"{names}: set both or neither")
+        return problems
+
 
 @dataclass(frozen=True, kw_only=True)
 class CacheSettings:

@@ -389,10 +389,7 @@ def _contradictions(settings: Settings) -> list[str]:
         problems.append("TRAINYARD_NODE_HEARTBEAT_SECONDS must be at most half of TRAINYARD_NODE_LOST_SECONDS")
     problems += settings.thread_shares.contradictions(settings.api.threads)
     problems += settings.oidc.contradictions()
-    for scheme in ("s3", "oci", "obs"):
-        if bool(getattr(settings.fetch, f"{scheme}_key")) != bool(getattr(settings.fetch, f"{scheme}_secret")):
-            names = f"TRAINYARD_FETCH_{scheme.upper()}_KEY and TRAINYARD_FETCH_{scheme.upper()}_SECRET"
-            problems.append(f"{names}: set both or neither")
+    problems += settings.fetch.contradictions()
     if settings.broker.url.startswith("rediss://") and "ssl_cert_reqs=required" not in settings.broker.url:
         # Without it redis-py accepts any certificate and only logs a warning.
         problems.append("TRAINYARD_BROKER_URL: rediss:// needs ?ssl_cert_reqs=required&ssl_ca_certs=FILE")

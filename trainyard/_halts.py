@@ -2,6 +2,12 @@
 
 from collections.abc import Sequence
 
+NEVER_HALTED = (
+    "the job's document names steps at which it halts (training_config.halt_at, or early_stopping.losers: pause and "
+    "pbt of its sweep), which a script does by trainyard.hooks, and this one has reported no step by them: at every "
+    "step call run.should_stop(step=…), and when it returns True save a checkpoint and end"
+)
+
 
 class HaltMissed(RuntimeError):
     """The script does not stop exactly where its job's document says."""
@@ -14,7 +20,9 @@ class Halts:
         """Halts up to ``start_step``, where the run begins, never come."""
         self._ahead = [step for step in steps if step > start_step]
         self._ranks = ranks
+        self._start_step = start_step
         self._reported = start_step
+        self._missed: HaltMissed | None = None
 
     @property
     def ahead(self) -> tuple[int, ...]:
@@ -25,7 +33,7 @@ class Halts:
         """The script reports this step. Raises HaltMissed after the next halt."""
         self._reported = max(self._reported, step)
         if self._ahead and step > self._ahead[0]:
-            raise HaltMissed(
+            raise self._miss(
                 f"step {step} is past {self._ahead[0]}, where the job halts: at every step call "
                 "run.should_stop(step=…), and when it returns True save a checkpoint and end"
             )
@@ -38,7 +46,7 @@ class Halts:
         if not self._ahead:
             return None
         if step is None and self._ranks > 1:
-            raise HaltMissed(
+            raise self._miss(
                 "the job halts at steps, which each of its ranks has to know: call run.should_stop(step=…) on all ranks"
             )
         at = self._reported if step is None else step
@@ -48,3 +56,18 @@ class Halts:
     def pass_by(self) -> None:
         """The run continues past its next halt."""
         self._ahead.pop(0)
+
+    def check(self, *, by_itself: bool) -> None:
+        """Raise HaltMissed at the end of a script that has caught one, or that ends by itself and has reported no step.
+
+        One that begins at a checkpoint may have no step left to make.
+        """
+        if self._missed is not None:
+            raise self._missed
+        if by_itself and self._ahead and self._reported == self._start_step == 0:
+            raise HaltMissed(NEVER_HALTED)
+
+    def _miss(self, message: str) -> HaltMissed:
+        """The script may catch the error, and continue."""
+        self._missed = HaltMissed(message)
+        return self._missed

@@ -83,7 +83,8 @@ class Run:
     ) -> None:
         """Report how many steps are finished, and of how many. Cheap enough for every step.
 
-        Steps and tokens are whole numbers, 1e6 among them. Raises TypeError for others.
+        Steps and tokens are whole numbers, 1e6 among them. Raises TypeError for others. Tokens are also the metric
+        `tokens`, unless the script logs one: by them rungs and axes of curves are found.
         """
         self._last_step = None
         self._progress = Progress(
@@ -190,7 +191,8 @@ class Run:
     def finish(self) -> None:
         """Report how the script ended. Called automatically when the script ends.
 
-        Raises CheckpointNotSaved when it ended for a stop whose checkpoint was lost.
+        Raises CheckpointNotSaved when it ended for a stop whose checkpoint was lost, and HaltMissed when it did not
+        stop where its job halts.
         """
         self._stopping.check()
         if self._agreement:

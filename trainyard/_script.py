@@ -14,6 +14,7 @@ from typing import Any
 
 from trainyard._agreement import Agreement
 from trainyard._failures import error_type
+from trainyard._halts import HaltMissed
 from trainyard._local_session import LocalSession
 from trainyard._run import Run
 from trainyard.protocol.channel import ChannelClosed
@@ -96,13 +97,17 @@ class _ExitReporter:
             self._run.finish()
         except ChannelClosed:
             return
+        except HaltMissed as error:
+            self._fail_at_exit(error_type(error), str(error))
         except CheckpointNotSaved as error:
-            message = f"the checkpoint of this stop could not be stored: {error}"
-            self._run.fail(error.error_type, message, "")
-            # An exception can no longer change the exit code at this point.
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(1)
+            self._fail_at_exit(error.error_type, f"the checkpoint of this stop could not be stored: {error}")
+
+    def _fail_at_exit(self, error_type: str, message: str) -> None:
+        self._fail(error_type, message, "")
+        # An exception can no longer change the exit code at this point.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)
 
     def _on_exception(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         if self._first():

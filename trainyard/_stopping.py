@@ -94,13 +94,18 @@ class StopCoordinator:
         self._saved_step = step
 
     def check(self) -> None:
-        """Raise CheckpointNotSaved when the script ends as if it had saved, without asking again."""
+        """The script ends: as if it had saved, without asking again? Raises CheckpointNotSaved or HaltMissed."""
+        if self._leads and self.reason != "cancel":
+            self._halts.check(by_itself=self.reason is None)
         if self._leads and self._unsaved is not None:
             message = f"the script ended for a {self.reason} whose checkpoint could not be saved: {self._unsaved}"
             raise CheckpointNotSaved(message, error_type(self._unsaved, otherwise="STORAGE_ERROR"))
         if self._leads and self.halt is not None and self.halt != self._saved_step:
-            message = f"the script ended at its halt without saving a checkpoint of step {self.halt}"
-            raise CheckpointNotSaved(message, "INVALID_CONFIG")
+            message = (
+                f"the script ended at its halt without saving a checkpoint of step {self.halt}: save it by "
+                f"run.checkpoint(step={self.halt}) when run.should_stop returns True"
+            )
+            raise HaltMissed(message)
 
     def _may_go_on(self) -> bool:
         stop = self._session.commands.stop

@@ -89,7 +89,8 @@ def check_machines(launch: Launch, nodes: int, field: str, *, asks_for_mpi: bool
         where = "on several nodes" if nodes > 1 else "where the platform starts the ranks by MPI"
         raise BadSpec(
             f"{LONGER}; {where} let mpirun be the only command, with no more than cd, variables, exec or env before "
-            "it: what comes after it goes into a script that mpirun starts",
+            "it: what comes after it, or differs each time, goes into a script that mpirun starts; an argument of that "
+            "name goes in quotes",
             field=field,
         )
     if nodes > 1 and launch.hosts:

@@ -9,15 +9,19 @@ from tornado.netutil import bind_sockets
 
 from app.gateway.server import GatewayServer, plane_of
 from app.host.privacy import hide_from_same_user
+from app.host.process_options import allow_open_files
 from app.migrations.versioning import wait_until_current
 from config.logging import configure_logging, log_crashes
 from config.redaction import Redaction
 from config.secrets import secrets_of
 from config.settings import Settings, SettingsError, load_settings
 
+_FILES = 1 << 16  # connections, and pipes of those whose other side does not read
+
 
 def main() -> None:
     hide_from_same_user()
+    allow_open_files(_FILES)
     try:
         settings = load_settings()
     except SettingsError as error:

@@ -4,6 +4,7 @@ It needs no permission and no namespace. What it can't do: hide names, sockets o
 """
 
 import ctypes
+import errno
 import os
 import stat
 import struct
@@ -31,7 +32,10 @@ _TRIAL = f"""
 import pathlib, sys
 sys.path.insert(0, sys.argv[1])
 from app.host.landlock import READ, restrict_files
+from app.host.system_calls import restrict
 allowed, other = map(pathlib.Path, sys.argv[2:])
+if program := sys.stdin.buffer.read():
+    restrict(program)
 restrict_files([(allowed, READ)])
 allowed.read_bytes()
 try:
@@ -63,15 +67,19 @@ def version() -> int:
     return max(0, found)
 
 
-def lack_of_landlock() -> Lack | None:
-    """Why it can't confine a program here, found by trial; None if it can."""
+def lack_of_landlock(*, in_sandbox: bool = False) -> Lack | None:
+    """Why it can't confine a program here, found by trial; None if it can.
+
+    ``in_sandbox``: one that a sandbox's filter of system calls holds already, as it does an agent.
+    """
     if (found := version()) < LEAST_VERSION:
         detail = f"this kernel has version {found}, and {LEAST_VERSION} is needed" if found else "this kernel has none"
         return Lack(kind=UNLOCKED, detail=f"Landlock: {detail} (Linux 6.2, with landlock switched on)")
     try:
-        filter_program()
-        if not _holds():
-            return Lack(kind=UNLOCKED, detail="Landlock: a process that was kept out of a file has read it")
+        program = filter_program()
+        if not _holds(program if in_sandbox else b""):
+            where = " behind the filter of system calls" if in_sandbox else ""
+            return Lack(kind=UNLOCKED, detail=f"Landlock: no process could be kept out of a file{where}")
     except NoFilter as error:
         return Lack(kind=UNFILTERED, detail=str(error))
     except OSError as error:
@@ -79,14 +87,15 @@ def lack_of_landlock() -> Lack | None:
     return None
 
 
-def _holds() -> bool:
-    """Whether a child of this process that may read one file can't read another."""
+def _holds(program: bytes) -> bool:
+    """Whether a child with this filter, or none, that may read one file can't read another."""
     with tempfile.TemporaryDirectory() as folder:
         allowed, other = Path(folder, "allowed"), Path(folder, "other")
         allowed.touch()
         other.touch()
         command = [sys.executable, "-I", "-c", _TRIAL, str(Path(__file__).parents[2]), str(allowed), str(other)]
-        return subprocess.run(command, capture_output=True, timeout=TRIAL_SECONDS, check=False).returncode == _KEPT_OUT
+        done = subprocess.run(command, input=program, capture_output=True, timeout=TRIAL_SECONDS, check=False)
+        return done.returncode == _KEPT_OUT
 
 
 def restrict_files(rules: Iterable[tuple[Path, int]]) -> None:
@@ -100,22 +109,31 @@ def restrict_files(rules: Iterable[tuple[Path, int]]) -> None:
     size = 24 if kernel >= _SCOPES_VERSION else 8
     made = libc().syscall(_CREATE_RULESET, attributes, ctypes.c_size_t(size), 0)
     ruleset = checked(made, "landlock_create_ruleset")
-    for path, rights in rules:
-        _add(ruleset, path, known & rights)
-    prctl(_PR_SET_NO_NEW_PRIVS, 1)
-    checked(libc().syscall(_RESTRICT_SELF, ruleset, 0), "landlock_restrict_self")
-    os.close(ruleset)
+    try:
+        for path, rights in rules:
+            _add(ruleset, path, known & rights)
+        prctl(_PR_SET_NO_NEW_PRIVS, 1)
+        checked(libc().syscall(_RESTRICT_SELF, ruleset, 0), "landlock_restrict_self")
+    finally:
+        os.close(ruleset)
 
 
-def stay_below(directory: Path) -> bool:
+def stay_below(directory: Path, *, required: bool = False) -> bool:
     """Reach no file but by a path that begins there, whatever the rights of the user, and send no signal to processes
-    that are not of this one's making (since Linux 6.12). False: this kernel can't see to it. One thread only.
+    that are not of this one's making (since Linux 6.12). One thread only.
 
-    It holds in other namespaces of mounts, too: a path there leads through other mounts. Raises OSError.
+    It holds in other namespaces of mounts, too: a path there leads through other mounts. Where the kernel can't see to
+    it, or this process is in as many such restrictions as there may be (E2BIG), the result is False, or OSError if it
+    is ``required``.
     """
-    if version() < LEAST_VERSION:
+    try:
+        if (found := version()) < LEAST_VERSION:
+            raise OSError(errno.EOPNOTSUPP, f"Landlock {LEAST_VERSION} is required here, and there is version {found}")
+        restrict_files([(directory, ALL)])
+    except OSError:
+        if required:
+            raise
         return False
-    restrict_files([(directory, ALL)])
     return True
 
 

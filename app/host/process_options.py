@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import resource
 import signal
 
 PR_SET_PDEATHSIG = 1
@@ -25,6 +26,14 @@ def drop_capabilities() -> None:
     if libc.capset(header, nothing) != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"capset: {os.strerror(number)}")
+
+
+def allow_open_files(most: int) -> None:
+    """Up to so many, as far as the hard limit lets."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def prctl(option: int, value: int, address: int = 0) -> None:

@@ -22,23 +22,28 @@ class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_void_p))
 
 
-@functools.cache
-def filter_program(*, plain_modes: bool = False) -> bytes:
+def filter_program(*, plain_modes: bool = True) -> bytes:
     """The filter for this machine: a sequence of struct sock_filter. Raises NoFilter.
 
     ``plain_modes``: no file can be made set-user-ID or set-group-ID.
     """
+    return _programs()[plain_modes]
+
+
+@functools.cache
+def _programs() -> dict[bool, bytes]:
+    """By ``plain_modes``; both, so that the children of a process that asked for one have the other, too."""
     try:
         from app.host import system_call_filter  # noqa: PLC0415  it loads libseccomp
     except (ImportError, RuntimeError, OSError) as error:
         raise NoFilter(f"libseccomp can't be used: {error}") from error
-    return system_call_filter.compiled(plain_modes=plain_modes)
+    return {plain: system_call_filter.compiled(plain_modes=plain) for plain in (False, True)}
 
 
 @contextmanager
 def filter_file(*, plain_modes: bool = False) -> Iterator[int]:
     """A file to inherit from which bubblewrap reads the filter, once. Raises NoFilter."""
-    program = filter_program(plain_modes=True) if plain_modes else filter_program()  # which may be known
+    program = filter_program(plain_modes=plain_modes)
     reader, writer = os.pipe()
     try:
         os.write(writer, program)  # a pipe holds more

@@ -52,14 +52,17 @@ class Run:
 
 
 class FakeWandb(ThreadingHTTPServer):
-    """``key``: what clients must have; ``broken``: every answer is 503; ``forgets``: points are refused."""
+    """``key``: what clients must have; ``broken``: every answer is 503; ``forgets``: points are refused;
+    ``deleted``: runs are refused; ``late``: so many questions for the run are answered without its last points.
+    """
 
     daemon_threads = True
 
     def __init__(self, port: int = 0) -> None:
         super().__init__((HOST, port), _Handler)
         self.key: str | None = None
-        self.broken = self.forgets = False
+        self.broken = self.forgets = self.deleted = False
+        self.late = 0
         self.seen: list[str] = []
         self.runs: dict[str, Run] = {}
         self.lock = threading.Lock()
@@ -115,6 +118,9 @@ class FakeWandb(ThreadingHTTPServer):
         run = self.runs[asked["name"]]
         user = {"name": ENTITY, "username": ENTITY}
         more = {"projectId": "1", "state": "running", "user": user, "historyKeys": {}, "systemMetrics": "{}"}
+        if self.late:
+            self.late -= 1
+            more["summaryMetrics"] = "{}"
         return {"project": {"run": {**run.bucket(asked["name"]), **more}}}
 
 
@@ -131,8 +137,11 @@ class _Handler(BaseHTTPRequestHandler):
         *_, name, last = self.path.split("/")
         if owner.broken:
             self._reply(503, {})
-        elif owner.key is not None and self.headers.get("Authorization") != f"Basic {_login(owner.key)}":
-            self._reply(401, {"errors": [{"message": "user is not logged in"}]})
+        elif owner.key is not None and self.headers.get("Authorization") != f"Basic {login(owner.key)}":
+            sent_with = self.headers.get("Authorization")  # some servers repeat the request
+            self._reply(401, {"errors": [{"message": f"user is not logged in: Authorization: {sent_with}"}]})
+        elif owner.deleted and b"UpsertBucket" in sent:
+            self._reply(409, {"errors": [{"message": "the run was previously created and deleted"}]})
         elif last == "graphql":
             self._reply(200, owner.query(json.loads(sent)))
         elif last == "file_stream" and owner.forgets:
@@ -155,7 +164,8 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
 
-def _login(key: str) -> str:
+def login(key: str) -> str:
+    """The key as clients send it."""
     return base64.b64encode(f"api:{key}".encode()).decode()
 
 

@@ -12,8 +12,9 @@ from tests.systems.system import System
 
 @pytest.mark.long
 @pytest.mark.timeout(300)
-@pytest.mark.skipif(lack_of_landlock() is not None, reason="this kernel has no Landlock")
 def test_model_is_trained_without_namespaces(make_system: Callable[..., System], assets: dict[str, str]) -> None:
+    if lack := lack_of_landlock():
+        pytest.skip(lack.detail)
     roots = str(Path(assets["model"]).parent)
     system = make_system(TRAINYARD_STORAGE_ROOTS=roots, TRAINYARD_NODE_SANDBOX="landlock").start("n1")
     (node,) = system.get("/v1/nodes")["nodes"]

@@ -143,8 +143,9 @@ def test_scheme_without_configuration_is_a_directory_of_the_installation(publish
     done = publish(settings=own, output_path=f"{scheme}://newcomer/models/out")
 
     assert (done.failures, done.uri) == ([], f"{scheme}://newcomer/models/out")
-    of_project = "default" if scheme == "pvc" else ""
-    assert tree(node.data_dir / "files" / scheme / of_project / "newcomer/models/out") == FILES
+    volume = node.data_dir / "files" / scheme / ("default" if scheme == "pvc" else "") / "newcomer"
+    assert tree(volume / "models/out") == FILES
+    assert (volume.stat().st_mode & 0o077 == 0) == (scheme == "pvc")
 
 
 def test_a_volume_of_the_installation_leads_nowhere_else(publish, node):

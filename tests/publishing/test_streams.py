@@ -1,5 +1,7 @@
 """Files that are sent to a place while they are read."""
 
+import errno
+import socket
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -29,6 +31,44 @@ def test_what_is_streamed_arrives_without_a_copy_on_the_disk(spot, tmp_path):
         streams.stop()
 
     assert spot.model() == {"rank-0.log": large, "rank-1.log": b""}
+
+
+def test_what_is_written_after_the_file_was_measured_is_not_sent(spot, tmp_path):
+    text = b"as it was measured"
+    model = make_order(tmp_path / "model", {"rank-0.log": text, "rank-1.log": b""}, job_id=JOB)
+    later = [text, b"GET / HTTP/1.1\r\n", bytes(9 << 20)]
+    streams = FileStreams(tmp_path / "source", {"rank-0.log": lambda: later, "rank-1.log": lambda: later})
+    streams.start()
+
+    try:
+        copy(spot.place, replace(model, source=tmp_path / "source", is_streamed=True), nothing)
+    finally:
+        streams.stop()
+
+    assert spot.model() == {"rank-0.log": text, "rank-1.log": b""}
+    assert spot.marker()["complete"]
+
+
+def test_source_that_has_no_descriptor_left_for_a_moment_answers_later(spot, tmp_path, monkeypatch):
+    model = make_order(tmp_path / "model", {"rank-0.log": b"text"}, job_id=JOB)
+    streams = FileStreams(tmp_path / "source", {"rank-0.log": lambda: [b"text"]})
+    accept, failures = socket.socket.accept, [OSError(errno.EMFILE, "Too many open files")]
+
+    def failing_once(listener: socket.socket) -> object:
+        if failures:
+            raise failures.pop()
+        return accept(listener)
+
+    monkeypatch.setattr(socket.socket, "accept", failing_once)
+    streams.start()
+
+    try:
+        copy(spot.place, replace(model, source=tmp_path / "source", is_streamed=True), nothing)
+    finally:
+        streams.stop()
+
+    assert failures == []
+    assert spot.model() == {"rank-0.log": b"text"}
 
 
 def test_stream_that_ends_early_is_tried_again(spot, tmp_path):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from app.domain.lifecycle.states import JobState
-from app.host import processes
+from app.host import landlock, processes
 from app.host.fork_servers import agents_socket
 from app.services.access import projects
 from tests.builders.factories import make_document, make_job
@@ -23,6 +23,13 @@ import json, os, pathlib, re, resource, signal, sys
 
 def text(path):
     return pathlib.Path(path).read_text()
+
+def signalled(pid):
+    try:
+        os.kill(pid, 0)
+        return "done"
+    except PermissionError:
+        return "refused"
 
 status = dict(line.split(":\t", 1) for line in text("/proc/self/status").splitlines() if ":\t" in line)
 kept = "CapInh CapPrm CapEff CapBnd CapAmb NoNewPrivs Seccomp SigBlk SigIgn Uid Gid Umask".split()
@@ -49,6 +56,7 @@ facts = {
     "arguments": sys.argv,
     "hidden": [os.listdir("/root"), os.listdir("/tmp")],
     "hostname": os.uname().nodename,
+    "signals_to_init": signalled(1),
 }
 print("FACTS" + json.dumps(facts), flush=True)
 """
@@ -103,6 +111,8 @@ def test_job_sees_what_it_would_see_if_its_agent_had_started_as_a_program(world,
             del found["environment"][name]
     assert warm["status"].pop("CapBnd").strip("0") == ""  # root's bubblewrap leaves the bounding set as it is
     del cold["status"]["CapBnd"]
+    if landlock.version() >= 6 and landlock.lack_of_landlock(in_sandbox=True) is None:
+        assert warm["signals_to_init"] == "refused"
     assert warm.pop("environment") == cold.pop("environment")
     assert warm == cold
 

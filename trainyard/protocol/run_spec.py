@@ -101,6 +101,7 @@ class RunSpec:
     gang: Gang | None = None  # None: on one node
     image: ImageEnvironment | None = None  # None: with the node's programs
     packages_path: str = ""  # virtual environment of the ranks; empty: they have the node's packages
+    locked: bool = False  # it doesn't start where its agent can't have Landlock
     proxy_port: int = 0  # of loopback, where an HTTP proxy leads out of the sandbox; 0: there is none
     resource_limits: Document = field(default_factory=dict)  # as workers.rank.resource_limits sets them
     keep_seconds: int = 0  # how long the sandbox stays after a rank has failed

@@ -29,8 +29,8 @@ class GateProcess:
         self._reading: threading.Thread | None = None
 
     def serve(self, listener: int) -> None:
-        """Take over a listening socket of the sandbox; a second one is closed. Main thread only: the process dies with
-        it. If the process can't be started, the job's connections are refused.
+        """Take over a listening socket of the sandbox; a second one is closed. Called by a thread that outlives the
+        process, which dies with it. If the process can't be started, the connections are refused.
         """
         try:
             if self._process is not None:

@@ -15,7 +15,7 @@ from workers.fetching.cache import write_synced
 # A file that changes again within the clock's tick keeps its times, so digests of recently written files are not
 # cached.
 SETTLED_SECONDS = 2.0
-
+_BLOCK_BYTES = 1 << 20
 
 Opened = Callable[[Path], AbstractContextManager[BufferedReader]]
 
@@ -39,7 +39,7 @@ class Digests:
             known = _read(note)
             if known.get("state") == before:
                 return str(known["sha256"])
-            sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
+            sha256 = _digest(stream, before[1])
             is_unchanged = _state(stream) == before
         newest = max(before[2], before[3]) / 1e9
         if is_unchanged and time.time() - newest > SETTLED_SECONDS:
@@ -53,6 +53,15 @@ def joined(digests: list[str]) -> str:
     """One digest over those of several files, in order; empty when there are none, or one is unknown."""
     known = bool(digests) and all(digests)
     return hashlib.sha256("\n".join(digests).encode()).hexdigest() if known else ""
+
+
+def _digest(stream: BufferedReader, size: int) -> str:
+    """Of at most that many bytes: a job may let the file grow for ever."""
+    digest = hashlib.sha256()
+    while size > 0 and (block := stream.read(min(_BLOCK_BYTES, size))):
+        digest.update(block)
+        size -= len(block)
+    return digest.hexdigest()
 
 
 def _state(stream: BufferedReader) -> list[int]:

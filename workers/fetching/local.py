@@ -12,6 +12,7 @@ from workers.fetching.listing import Found
 from workers.fetching.uris import VOLUMES, volume
 
 CLAIMS = "pvc"  # the scheme of volume claims
+CLAIM_MODE = 0o700  # of a new one: other users of the machine reach no files of jobs, which belong to the worker
 
 
 class LocalFiles:

@@ -86,7 +86,7 @@ def found_capabilities(sandbox: str, data_dir: Path, *, uids: str = "", network:
 
 @cache  # its trial starts a program
 def _has_landlock() -> bool:
-    return lack_of_landlock() is None
+    return lack_of_landlock(in_sandbox=True) is None
 
 
 def _has_module(name: str) -> bool:

@@ -9,11 +9,9 @@ from app.domain.spec.model import Mount
 from config.fetching import FetchSettings
 from workers.attempt_failed import AttemptFailed
 from workers.fetching.failures import FetchFailed, NotThere, Refused
-from workers.fetching.local import CLAIMS, claimed, volumes_of
+from workers.fetching.local import CLAIM_MODE, CLAIMS, claimed, volumes_of
 from workers.prepare.input_library import Library
 from workers.sandbox.spec import Placement
-
-_PRIVATE = 0o700  # other users of the machine reach no files of jobs, which belong to the worker
 
 
 def claim_mounted(number: int, mount: Mount, library: Library) -> Placement:
@@ -47,8 +45,8 @@ def _make(library: Library, location: str) -> None:
     if not claims.is_dir() and not within(str(claims), str(library.cache_dir.parent)):
         # It would lie where a file system is to be mounted.
         raise NotThere("the directory that TRAINYARD_FETCH_PVC_DIR names does not exist on this node")
-    directory.mkdir(_PRIVATE, parents=True, exist_ok=True)
-    (directory / name).mkdir(_PRIVATE, exist_ok=True)
+    directory.mkdir(CLAIM_MODE, parents=True, exist_ok=True)
+    (directory / name).mkdir(CLAIM_MODE, exist_ok=True)
 
 
 def _check_writable(fetch: FetchSettings, name: str, claim: Path) -> None:

@@ -40,7 +40,9 @@ def with_mounts(
     """
     mounts = document.resource_config.mounts if sandbox.kind == BUBBLEWRAP else ()
     placements = tuple(
-        claim_mounted(number, mount, library) if mount.type == CLAIM else _placement(number, mount, sources, run)
+        claim_mounted(number, mount, library)
+        if mount.type == CLAIM
+        else _placement(number, mount, sources, run, library)
         for number, mount in enumerate(mounts)
     )
     return Mounted(_at_mount_paths(spec, mounts), placements, tuple(library.claims))
@@ -79,7 +81,7 @@ def _moved(path: str, old: Path, new: str) -> str:
     return str(Path(new, Path(path).relative_to(old))) if path and Path(path).is_relative_to(old) else path
 
 
-def _placement(number: int, mount: Mount, sources: Sources, run: RunDirectory) -> Placement:
+def _placement(number: int, mount: Mount, sources: Sources, run: RunDirectory, library: Library) -> Placement:
     target = Path(mount.path)
     if mount.type == MEMORY:
         return Placement(target=target, size_mb=mount.size_mb)
@@ -94,10 +96,10 @@ def _placement(number: int, mount: Mount, sources: Sources, run: RunDirectory) -
         return Placement(target=target, source=directory, writable=True)
     if (found := _input_of(mount, sources, run)) is not None:
         base, allowed = found
-        return Placement(target=target, source=_part(number, mount, base, allowed))
+        return Placement(target=target, source=_part(number, mount, base, allowed, library))
     part = run.output.joinpath(mount.sub_path)
     part.mkdir(parents=True, exist_ok=True)
-    return Placement(target=target, source=_part(number, mount, run.output, [run.output]), writable=True)
+    return Placement(target=target, source=_part(number, mount, run.output, [run.output], library), writable=True)
 
 
 def _input_of(mount: Mount, sources: Sources, run: RunDirectory) -> tuple[Path, Sequence[Path]] | None:
@@ -125,13 +127,19 @@ def _links(model: Path, run: RunDirectory) -> Path:
     return links
 
 
-def _part(number: int, mount: Mount, base: Path, allowed: Sequence[Path]) -> Path:
-    """The resolved part of an input. Raises AttemptFailed where it does not exist, or a link leads out of the input."""
-    real = base.joinpath(mount.sub_path).resolve()
-    inside = any(real.is_relative_to(path.resolve()) for path in (base, *allowed))
-    if not inside or not real.exists():
-        raise AttemptFailed(
-            "INVALID_CONFIG",
-            f"resource_config.mounts.{number}.sub_path: {mount.sub_path} does not exist in the {mount.type} of the job",
+def _part(number: int, mount: Mount, base: Path, allowed: Sequence[Path], library: Library) -> Path:
+    """The resolved part of an input. Raises AttemptFailed where it does not exist, or a link leads out of the input.
+
+    Of an input in a claim the bound is the claim: another job may put a link in place of the input at any time.
+    """
+    real = Path(os.path.realpath(base / mount.sub_path))
+    bounds = [library.claim_around(path) or Path(os.path.realpath(path)) for path in (base, *allowed)]
+    if not any(map(real.is_relative_to, bounds)) or not os.path.exists(real):  # noqa: PTH110 – never raises
+        field = f"resource_config.mounts.{number}"
+        message = (
+            f"{field}.sub_path: {mount.sub_path} does not exist in the {mount.type} of the job"
+            if mount.sub_path
+            else f"{field}: the {mount.type} of the job is no longer where it was found; retry, or name another place"
         )
+        raise AttemptFailed("INVALID_CONFIG", message)
     return real

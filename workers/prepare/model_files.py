@@ -40,5 +40,5 @@ def _sample(name: Path, opened: AbstractContextManager[BufferedReader]) -> bytes
         sample = hashlib.sha256(f"{name.as_posix()}/{size}/".encode())
         sample.update(file.read(_SAMPLE_BYTES))
         file.seek(max(file.tell(), size - _SAMPLE_BYTES))
-        sample.update(file.read())
+        sample.update(file.read(_SAMPLE_BYTES))  # not more where a job lets the file grow
     return sample.digest()

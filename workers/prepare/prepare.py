@@ -12,7 +12,7 @@ from app.domain.scheduling.resources import gpu_of
 from app.domain.spec.credentials import access_of, texts_of
 from app.domain.spec.document import judging_model
 from app.domain.spec.frameworks.custom import checkpoint_glob, launcher
-from app.domain.spec.frameworks.requirements import NETWORK, NOT_ON_SEVERAL
+from app.domain.spec.frameworks.requirements import LOCKED, NETWORK, NOT_ON_SEVERAL
 from app.domain.spec.hyperparameters import parsing
 from app.domain.spec.hyperparameters.rlhf import reward_file
 from app.domain.spec.locations.egress import GATE
@@ -86,7 +86,7 @@ def prepare(
     weights = "" if work.is_training else digest_of(_model_paths(sources), library.opened)
     start = find_start(storage, work, run, sources, weights)
     spec = make_spec(work, run, sources, start, proxy_port=proxy_port(settings, work))
-    spec = replace(spec, weights_path=str(model or ""), weights_sha256=weights)
+    spec = replace(spec, weights_path=str(model or ""), weights_sha256=weights, locked=LOCKED in required)
     held = limits_here(work, settings, sandbox := sandbox_of(settings))
     spec = replace(spec, max_output_files=settings.storage.max_output_files, resource_limits=held.of_processes)
     refuse_changed_reward(start, spec.reward_sha256)
@@ -142,13 +142,15 @@ def has_own_network(settings: Settings, work: Work) -> bool:
 
 def _checked_demands(settings: Settings, db: Database, work: Work) -> set[str]:
     """Capabilities that the job or its project requires of the node. Raises AttemptFailed where they want a network of
-    its own, and the ranks would have none, and where nothing could be published.
+    its own or a second lock, and the ranks would have none, and where nothing could be published.
     """
     with db.read() as session:
         words = project_demands.of_project(session, work.project).words
     required = {*words, *work.document.scheduling_config.required_capabilities}
     if NETWORK in required and not has_own_network(settings, work):
         raise AttemptFailed("INVALID_CONFIG", f"scheduling_config.required_capabilities: {NOT_ON_SEVERAL}")
+    if LOCKED in required and settings.node.sandbox in WITHOUT_NAMESPACES:  # demanded since the job was placed
+        raise AttemptFailed("INTERNAL", f"this node can't give the job a second lock ({LOCKED}): it has no sandbox")
     check_output(settings, work)
     return required
 

@@ -11,7 +11,7 @@ from app.domain.spec.locations.paths import local_path, output_directory, within
 from app.services.requests.storage_access import reading_rules
 from config.settings import Settings
 from workers.fetching.failures import FetchFailed
-from workers.fetching.local import claimed, volumes_of
+from workers.fetching.local import CLAIM_MODE, CLAIMS, claimed, volumes_of
 from workers.fetching.uris import BUCKETS, place, scheme_of, volume
 from workers.publishing.failures import NotPublished
 
@@ -20,6 +20,7 @@ NOT_OPENED = (
     "it is a directory of this installation, which takes neither credentials nor storage_options; leave them out, or "
     "name its service by endpoint_url"
 )
+_MODE = 0o777  # of a bucket's directory, less the umask
 OWN = "the platform stores its own files there; name another location"
 
 
@@ -65,7 +66,9 @@ def _in_volume(settings: Settings, project: str, output_path: str) -> str:
         _refuse_own(settings, path)
         return path
     # No service is configured for it: the directory is created among the platform's own files.
-    (directory / volume(output_path).container).mkdir(parents=True, exist_ok=True)
+    mode = CLAIM_MODE if scheme_of(output_path) == CLAIMS else _MODE
+    directory.mkdir(mode, parents=True, exist_ok=True)
+    (directory / volume(output_path).container).mkdir(mode, exist_ok=True)
     path, base = claimed(settings.fetch, output_path, project)
     if Path(base).parent != directory.resolve():
         raise NotPublished(OWN)

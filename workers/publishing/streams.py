@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _MOST_NAME_BYTES = 4096
+_ACCEPT_AGAIN_SECONDS = 0.2
 _END_SECONDS = 5.0  # a storage that hangs is not waited for
 
 Contents = Mapping[str, Callable[[], Iterable[bytes]]]  # by name
@@ -37,6 +38,7 @@ class FileStreams:
         with _near(address) as name:
             self._listener.bind(name)
         self._listener.listen()
+        self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="log-streams", daemon=True)
 
     def start(self) -> None:
@@ -44,17 +46,19 @@ class FileStreams:
 
     def stop(self) -> None:
         """Call when no reader is left."""
+        self._stopped.set()
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # ends accept
         self._thread.join(_END_SECONDS)
         self._listener.close()
 
     def _serve(self) -> None:
-        while True:
+        while not self._stopped.is_set():
             try:
                 connection, _ = self._listener.accept()
-            except OSError:
-                return
+            except OSError:  # it is stopped, or this process has no descriptor left (EMFILE), which may pass
+                self._stopped.wait(_ACCEPT_AGAIN_SECONDS)
+                continue
             with connection:
                 self._answer(connection)
 
@@ -86,7 +90,9 @@ def stream_opened(address: Path, file: File) -> Iterator[BinaryIO]:
 
 
 class _Whole(io.RawIOBase):
-    """A server that was promised more bytes would wait for them."""
+    """As many bytes as were promised: a server waits for missing ones, and takes more for the next request. A job may
+    write on after its file was measured.
+    """
 
     def __init__(self, connection: socket.socket, file: File) -> None:
         self._connection = connection
@@ -97,9 +103,12 @@ class _Whole(io.RawIOBase):
         return True
 
     def readinto(self, buffer: "Buffer") -> int:
-        count = self._connection.recv_into(buffer)
+        wanted = min(self._left, memoryview(buffer).nbytes)
+        if wanted == 0:
+            return 0
+        count = self._connection.recv_into(buffer, wanted)
         self._left -= count
-        if count == 0 and self._left > 0:
+        if count == 0:
             raise NotPublished(f"{self._file.path} could not be read to its end", transient=True)
         return count
 

@@ -63,7 +63,7 @@ def main() -> int:
     if arguments.die_with:
         die_with_parent(arguments.die_with)
     else:
-        stay_below(Path("/"))  # of the sandbox: what gets out of its mounts finds every file closed
+        stay_below(Path("/"), required=RunSpec.read(arguments.spec).locked)  # what gets out of the mounts opens no file
     return run(Path(arguments.spec), [int(fd) for fd in arguments.log_fds.split(",")], arguments.control_fd)
 
 

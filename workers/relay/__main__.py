@@ -8,14 +8,13 @@ import contextlib
 import errno
 import json
 import os
-import resource
 import signal
 import socket
 import sys
 from collections.abc import Callable
 
 from app.host.privacy import hide_from_same_user
-from app.host.process_options import die_with_parent, prctl
+from app.host.process_options import allow_open_files, die_with_parent, prctl
 from workers.rank.sessions.loop import Loop
 from workers.relay.relay import LOCAL_BYTES, MOST_CONNECTIONS, MOST_STRANGERS, Relay
 
@@ -71,11 +70,6 @@ def _bind(listener: socket.socket, folder: str, name: str) -> None:
         os.close(directory)
 
 
-def _allow_files() -> None:
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (_FILES if most == resource.RLIM_INFINITY else min(_FILES, most), most))
-
-
 def _on_sigterm(loop: Loop, callback: Callable[[], None]) -> socket.socket:
     """The socket has to be kept."""
     reader, writer = socket.socketpair()
@@ -98,7 +92,7 @@ def main() -> None:
     prctl(_PR_SET_NO_NEW_PRIVS, 1)
     die_with_parent(int(sys.argv[1]))
     hide_from_same_user()
-    _allow_files()
+    allow_open_files(_FILES)
     configuration = json.load(sys.stdin)
     directory, name = os.path.split(configuration["socket"])
     loop = Loop()

@@ -11,8 +11,9 @@ import stat
 import time
 from collections.abc import Callable
 
+from app.host.pipes import Pipes
 from workers.rank.sessions.loop import Loop, Watched
-from workers.relay.splice import Pipes, Splice
+from workers.relay.splice import Splice
 
 GREETING = re.compile(rb"TRAINYARD/1 ([\x21-\x7e]{1,180})\n")
 MOST_GREETING_BYTES = 200

@@ -1,41 +1,15 @@
 """Moves bytes between two connections without a copy in this process. Standard library only: it has to start soon."""
 
 import contextlib
-import fcntl
 import os
 import socket
 from collections.abc import Callable
 
+from app.host.pipes import PIPE_BYTES, Pipes
 from workers.rank.sessions.loop import Loop
 
-PIPE_BYTES = 1 << 20
 ROUNDS = 4  # for one connection, until others are served
 SILENT_SECONDS = 120.0  # of one side, after the other has ended
-
-
-class Pipes:
-    """splice(2) needs a pipe between two sockets. One is taken for as long as there is something in it."""
-
-    def __init__(self) -> None:
-        self._spare = [_pipe()]  # for what goes through at once
-
-    def take(self) -> tuple[int, int]:
-        """Its ends for reading and for writing. Raises OSError."""
-        return self._spare.pop() if self._spare else _pipe()
-
-    def give_back(self, pipe: tuple[int, int], *, is_empty: bool) -> None:
-        if is_empty and not self._spare:
-            self._spare.append(pipe)
-            return
-        for fd in pipe:
-            os.close(fd)
-
-
-def _pipe() -> tuple[int, int]:
-    pipe = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-    with contextlib.suppress(OSError):  # a user may only have so much in pipes: a small one does, too
-        fcntl.fcntl(pipe[1], fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-    return pipe
 
 
 class Direction:
@@ -56,6 +30,11 @@ class Direction:
         if self._pipe is not None:
             self._pipes.give_back(self._pipe, is_empty=not self.held)
             self._pipe = None
+
+    def give_up(self) -> None:
+        """The target takes no more."""
+        self.close()
+        self.held, self.has_ended = 0, True
 
     def _fill(self) -> bool:
         pipe = self._pipe = self._pipes.take()
@@ -132,7 +111,7 @@ class Splice:
         takes it now.
         """
         is_local = self._client.family == socket.AF_UNIX
-        if is_local:
+        if is_local and not self._asked.has_ended:
             with contextlib.suppress(OSError):
                 while self._asked.move():
                     pass
@@ -173,8 +152,11 @@ class Splice:
         try:
             direction.move()
         except OSError:
-            self.close()
-            return
+            if direction is not self._asked or not direction.held:
+                self.close()
+                return
+            direction.give_up()  # the job may have said why, as with 413, before it closed
+            self._watch_silence(-1)
         self._update()
 
     def _update(self) -> None:

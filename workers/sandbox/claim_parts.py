@@ -17,6 +17,11 @@ from app.storage.beneath import RefusedFile, located
 PLACES = Path("run/claims")  # below the data directory: seen by no job
 _NEW_MOUNTS, _NEW_USER = 0x00020000, 0x10000000
 _BIND, _ALL_BELOW, _SLAVE = 0x1000, 0x4000, 0x80000
+# bubblewrap may be allowed what other programs are not.
+_WAY_OUT = (
+    "mount the whole claim, or have the administrator run the worker as root, or allow its programs namespaces "
+    "(kernel.apparmor_restrict_unprivileged_userns, user.max_user_namespaces)"
+)
 
 
 def main() -> None:
@@ -25,6 +30,9 @@ def main() -> None:
     command = rest[end + 1 :]
     try:
         _enter_namespaces()
+    except OSError as error:
+        sys.exit(f"no part of a volume claim can be mounted by this node's worker: {error}; {_WAY_OUT}")
+    try:
         _mount("tmpfs", place, "tmpfs", 0)
         for number, (part, claim) in enumerate(_pairs(rest[:end])):
             with located(part, claim) as descriptor:

@@ -26,7 +26,9 @@ def file_rules(view: FilesystemView) -> list[tuple[Path, int]]:
     rules.append((OURS, int(Right.READ_DIRECTORY)))
     hidden = set(_hidden(found))
     for mount in found:
-        if mount.kind == Kind.WRITABLE:
+        if (claim := view.claim_around(mount.source)) is not None and mount.kind == Kind.READ_ONLY:
+            rules.append((claim, int(READ)))  # a rule opens its path, and a job may put a link in place of a part
+        elif mount.kind == Kind.WRITABLE:
             rules.append((mount.source, int(ALL)))
         elif mount.kind == Kind.DEVICE:
             rules.append((mount.source, int(_ON_DEVICES)))

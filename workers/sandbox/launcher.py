@@ -133,7 +133,7 @@ def launch(plan: LaunchPlan) -> LaunchedRanks:
     command, environment = _agent_command(plan, writers, theirs.fileno()), _agent_environment(plan)
     try:
         process = None
-        if training_config(plan.spec).warm and _may_fork(plan):
+        if training_config(plan.spec).warm and plan.spec.image is None:  # a fork would miss its modules' files
             agent = Forked(AGENT, plan.spec_path, command, environment)
             process = launch_forked(plan.sandbox, confinement, agent, writers[0], [theirs.fileno(), *writers])
         if process is None:
@@ -159,11 +159,6 @@ def launch(plan: LaunchPlan) -> LaunchedRanks:
         more["mpi"] = plan.mpi.to_message()
     launched.send({"type": "start", "environment": dict(plan.job_environment), **more})
     return launched
-
-
-def _may_fork(plan: LaunchPlan) -> bool:
-    """A fork would miss its modules' files in an image, and has the usual filter of system calls."""
-    return plan.spec.image is None and not plan.view.written_claims
 
 
 def _group(plan: LaunchPlan) -> Group:

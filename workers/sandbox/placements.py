@@ -3,9 +3,11 @@
 import enum
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from app.storage.beneath import RefusedFile, located
 from workers.sandbox.spec import FilesystemView, Placement
 
 _NOTHING = Path(os.devnull)  # mounted over a file that no job may see
@@ -158,25 +160,41 @@ def _rebuilt(mount: Mount, target: Path, view: FilesystemView) -> Iterator[Mount
     if all(map(_is_directory, chain)) and not _is_of_claim(mount.source, view):
         yield mount
         return
-    entries = sorted(mount.source.iterdir())
-    if len(entries) > MOST_ENTRIES:
-        raise PlacementConflict(
-            f"{target} lies in {mount.target}, which has no such directory, and {len(entries)} entries; choose a path "
-            "outside of it"
-        )
-    yield Mount(Kind.EMPTY, mount.target)
-    for entry in entries:
-        at = mount.target / entry.name
-        if entry == chain[0]:
-            if len(chain) == 1:
-                if _is_directory(entry):  # in a claim: the mount point is made beside its entries
-                    continue
-                raise PlacementConflict(f"{target} would hide a file, which the job needs; choose another path")
-            yield from _rebuilt(Mount(Kind.READ_ONLY, at, entry), target, view)
-        elif entry.is_symlink():
-            yield Mount(Kind.LINK, at, entry.readlink())
-        else:
-            yield Mount(Kind.READ_ONLY, at, entry)
+    with _opened(mount, view) as opened:
+        entries = sorted(opened.iterdir())
+        if len(entries) > MOST_ENTRIES:
+            raise PlacementConflict(
+                f"{target} lies in {mount.target}, which has no such directory, and {len(entries)} entries; choose a "
+                "path outside of it"
+            )
+        yield Mount(Kind.EMPTY, mount.target)
+        for entry in entries:
+            at, source = mount.target / entry.name, mount.source / entry.name
+            if source == chain[0]:
+                if len(chain) == 1:
+                    if _is_directory(entry):  # in a claim: the mount point is made beside its entries
+                        continue
+                    raise PlacementConflict(f"{target} would hide a file, which the job needs; choose another path")
+                yield from _rebuilt(Mount(Kind.READ_ONLY, at, source), target, view)
+            elif entry.is_symlink():
+                yield Mount(Kind.LINK, at, entry.readlink())
+            else:
+                yield Mount(Kind.READ_ONLY, at, source)
+
+
+@contextmanager
+def _opened(mount: Mount, view: FilesystemView) -> Iterator[Path]:
+    """The directory, by a descriptor if it is a part of a claim. Raises PlacementConflict for a link out of it."""
+    claim = view.claim_around(mount.source)
+    if claim is None:
+        yield mount.source
+        return
+    with ExitStack() as stack:
+        try:
+            descriptor = stack.enter_context(located(mount.source, claim))
+        except (OSError, RefusedFile) as error:
+            raise PlacementConflict(f"{mount.target} can't be read in the volume claim {claim.name}") from error
+        yield Path(f"/proc/self/fd/{descriptor}")
 
 
 def _is_directory(path: Path) -> bool:

@@ -117,7 +117,7 @@ class Bubblewrap:
         view = spec.view
         view.temporary_dir.mkdir(parents=True, exist_ok=True)
         view.code_dir.mkdir(exist_ok=True)
-        with filter_file(plain_modes=bool(view.written_claims)) as file, ExitStack() as stack:
+        with filter_file(plain_modes=spec.plain_modes) as file, ExitStack() as stack:
             arguments = [*_user(spec.account), *NAMESPACES, *(OWN_NETWORK if spec.own_network else ())]
             found = mounts(view, own_user=spec.user is not None)
             entered = entered_by(spec.user, found, view)

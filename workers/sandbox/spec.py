@@ -97,3 +97,10 @@ class SandboxSpec:
     account: Account = Account()
     user: OwnUser | None = field(default=None, compare=False)  # of the machine; None: the worker's
     own_network: bool = True  # loopback only, shared by the ranks of this node; else the machine's network
+
+    @property
+    def plain_modes(self) -> bool:
+        """Whether its processes make no file set-user-ID or set-group-ID, not even one that another job has opened:
+        sockets in claims, and those of the machine's network, pass descriptors from job to job.
+        """
+        return bool(self.view.claims) or not self.own_network

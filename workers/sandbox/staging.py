@@ -9,8 +9,8 @@ directory for a link at any time, are mounted for it by descriptors, in a namesp
 
 import functools
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,6 +27,10 @@ from workers.sandbox.spec import FilesystemView
 _BECOMES = f"import sys; sys.path.insert(0, {str(OURS)!r}); from workers.sandbox.claim_parts import main; main()"
 
 
+class PartLost(OSError):
+    """A part of a volume claim is no longer there, or a link leads out of the claim."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Entered:
     """A command that becomes bubblewrap, and where that finds what it mounts."""
@@ -37,7 +41,7 @@ class Entered:
 
 
 def entered_by(user: OwnUser | None, found: Sequence[Mount], view: FilesystemView) -> Entered:
-    """Raises OSError, also for a part of a claim that a link leads out of it."""
+    """Raises OSError, and PartLost."""
     image = view.image
     if user is None:
         merging = overlay_command(image.directory, view.overlay_dir) if image is not None else []
@@ -60,10 +64,7 @@ def entered_by(user: OwnUser | None, found: Sequence[Mount], view: FilesystemVie
         Source(path, _opened(path, parts), is_mapped=path not in software, is_needed=path in written) for path in paths
     ]
     overlay = (image.directory, view.overlay_dir) if image is not None else None
-    try:
-        namespace = user.keep(stage(user.namespace, sources, overlay))
-    except RefusedFile as error:
-        raise OSError(error.message) from error
+    namespace = user.keep(stage(user.namespace, sources, overlay))
     return Entered(
         command=as_user(user.uid, namespace),
         sources={path: staged(number) for number, path in enumerate(paths)},
@@ -78,13 +79,33 @@ def _parts(found: Sequence[Mount], view: FilesystemView) -> dict[Path, Path]:
 
 
 def _parts_command(parts: Mapping[Path, Path], places: Path) -> list[str]:
-    """A command to which another is added, which sees the parts at their numbers below ``places``."""
+    """A command to which another is added, which sees the parts at their numbers below ``places``.
+
+    Raises PartLost, where the command would not find them either.
+    """
     if not parts:
         return []
+    for path, claim in parts.items():
+        with _located(path, claim):
+            pass
     places.mkdir(parents=True, exist_ok=True)
     words = [str(path) for pair in parts.items() for path in pair]
     return [sys.executable, "-I", "-c", _BECOMES, str(places), *words, "--"]
 
 
 def _opened(path: Path, parts: Mapping[Path, Path]) -> Callable[[], AbstractContextManager[int]] | None:
-    return functools.partial(located, path, parts[path]) if path in parts else None
+    return functools.partial(_located, path, parts[path]) if path in parts else None
+
+
+@contextmanager
+def _located(part: Path, claim: Path) -> Iterator[int]:
+    """As ``located``. Raises PartLost."""
+    with ExitStack() as stack:
+        try:
+            descriptor = stack.enter_context(located(part, claim))
+        except (OSError, RefusedFile) as error:
+            why = error.message if isinstance(error, RefusedFile) else error.strerror
+            raise PartLost(
+                f"{part.relative_to(claim)} in the volume claim {claim.name} can't be mounted: {why}"
+            ) from error
+        yield descriptor

@@ -21,7 +21,7 @@ from workers.prepare.confined_program import end, environment, scratch
 from workers.sandbox.sandbox import SandboxUnavailable, choose_sandbox
 from workers.sandbox.spec import SandboxSpec
 from workers.tracking.child import TrackingChild
-from workers.tracking.failures import NotDelivered
+from workers.tracking.failures import NotDelivered, ProcessEnded
 
 SHARED_MEMORY_MB = 64
 LISTENER_SECONDS = 10.0  # for the start of an interpreter, on a busy machine
@@ -53,7 +53,7 @@ def confined_child(settings: Settings, first: Mapping[str, Any]) -> TrackingChil
 
 
 def _started(settings: Settings, gate: "_ServiceGate", stack: ExitStack) -> "subprocess.Popen[bytes]":
-    """The process; what it needs is closed with the stack. Raises SandboxUnavailable and OSError."""
+    """The process; what it needs is closed with the stack. Raises SandboxUnavailable, OSError and ProcessEnded."""
     sandbox = choose_sandbox(settings.node.sandbox)
     view = stack.enter_context(scratch(settings, "tracker"))
     spec = SandboxSpec(view=view, shm_mb=SHARED_MEMORY_MB)
@@ -71,10 +71,15 @@ def _started(settings: Settings, gate: "_ServiceGate", stack: ExitStack) -> "sub
             start_new_session=True,
         )
         theirs.close()
-        stack.callback(end, process)
+        stack.callback(_end, process)
         stack.callback(gate.close)
         gate.serve(ours)
     return process
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    if process.returncode is None:  # else its id may be another's already
+        end(process)
 
 
 class _ServiceGate:
@@ -88,11 +93,11 @@ class _ServiceGate:
         self._gate = GateProcess([place], settings.tracking.allow, self._noted)
 
     def serve(self, control: socket.socket) -> None:
-        """Take the listener that the process in the sandbox sends. Raises OSError."""
+        """Take the listener that the process in the sandbox sends. Raises OSError and ProcessEnded."""
         control.settimeout(LISTENER_SECONDS)
         _, files, _, _ = socket.recv_fds(control, 64, 1)
         if not files:
-            raise OSError("it has ended at its start")
+            raise ProcessEnded
         self._gate.serve(files[0])
 
     def refusals(self) -> Sequence[str]:

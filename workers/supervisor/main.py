@@ -40,6 +40,7 @@ from workers.prepare.prepare import Prepared
 from workers.supervisor.recording.environment_events import environment_notes
 from workers.supervisor.recording.report_writer import Note
 from workers.run_dir.layout import remove_earlier
+from workers.sandbox.staging import PartLost
 from workers.supervisor.next_attempt import ToRun, given_arguments, keeps_program, start_anew
 
 log = logging.getLogger(__name__)
@@ -172,6 +173,9 @@ class Supervisor:
             return
         try:
             self._ranks.launch(self._prepared, metric_names=self._assembly.metric_names, on_listener=self._gate.serve)
+        except PartLost as error:
+            self._observed.failure = AttemptFailed("INVALID_CONFIG", str(error))
+            return
         except OSError as error:
             cause = "DISK_FULL" if disk_space.is_full(error) else "INTERNAL"
             self._observed.failure = AttemptFailed(cause, f"the ranks could not be started: {error}")

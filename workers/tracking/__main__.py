@@ -29,12 +29,13 @@ class LimitedRun:
         self._api.limit(self._seconds)
         return self._run.open()
 
-    def act(self, request: dict[str, Any]) -> None:
+    def act(self, request: dict[str, Any]) -> int:
         self._api.limit(self._seconds)
         if "points" in request:
             self._run.send(request["points"], request["seq"], request["attempt"])
         else:
             self._run.end(request["state"], request["at_ms"])
+        return int(request["seq"])
 
 
 def main() -> int:

@@ -19,7 +19,7 @@ _BLOCK, _MOST_BYTES = 1 << 16, 1 << 20
 
 class TrackingChild:
     """``process`` was started with pipes by a thread that outlives it, since the kernel ends it with that thread;
-    ``around`` is closed after it. ``refusals`` tells, once it has failed, why it could not
+    ``around`` is closed once it is killed. ``refusals`` tells, once it has failed, why it could not
     connect, as far as others than itself know.
     """
 
@@ -53,11 +53,11 @@ class TrackingChild:
     def close(self) -> None:
         """End the process."""
         self._process.kill()
+        self._around.close()  # before its id is free: its process group has the same one
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 _close(pipe)
-        self._around.close()
 
     def _line(self, pipe: IO[bytes], deadline: float) -> bytes:
         """Raises NotDelivered after the deadline, or at its end."""

@@ -18,7 +18,7 @@ LOOPBACK = "127.0.0.1"
 _BACKLOG = 128
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 # For each process, whatever the server answers.
-_LIMITS = ((resource.RLIMIT_DATA, 2 << 30), (resource.RLIMIT_FSIZE, 256 << 20), (resource.RLIMIT_CORE, 0))
+_LIMITS = ((resource.RLIMIT_DATA, 512 << 20), (resource.RLIMIT_FSIZE, 256 << 20), (resource.RLIMIT_CORE, 0))
 
 
 def _described(first: dict[str, Any]) -> TrackedRun:

@@ -28,14 +28,15 @@ class TrackedRun(Protocol):
         """Find or create the run; returns the arrival number up to which it has the job's points."""
         ...
 
-    def act(self, request: Request) -> None:
-        """Carry out a later request."""
+    def act(self, request: Request) -> int:
+        """Carry out a later request; returns the arrival number up to which the service has the points for certain."""
         ...
 
 
 def converse(described: Callable[[Request], TrackedRun]) -> int:
     """Answer the requests on stdin to their end; ``described`` makes the run of the first one. Returns an exit code."""
     answers = os.dup(1)
+    os.dup2(2, 1)  # what a client prints is no answer
     run: TrackedRun | None = None
     for line in sys.stdin.buffer:
         request = json.loads(line)
@@ -57,7 +58,6 @@ def _answer(run: TrackedRun, request: Request) -> dict[str, Any]:
     try:
         if "service" in request:
             return {"seq": run.open()}
-        run.act(request)
+        return {"seq": run.act(request)}
     except NotDelivered as error:
         return {"problem": shown(error.message, run.secrets), "refused": error.refused}
-    return {"seq": int(request["seq"])}

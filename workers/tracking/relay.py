@@ -34,7 +34,7 @@ class Service:
     first: Mapping[str, Any] = field(repr=False)
     timeout_seconds: float
     flush_seconds: float
-    start: Callable[[], TrackingChild] = plain_child  # raises NotDelivered
+    start: Callable[[], TrackingChild] = field(default=plain_child, repr=False)  # raises NotDelivered
     # Its client delivers in the background: what has arrived is known when the run is opened, and when it has ended.
     is_late: bool = False
 
@@ -60,6 +60,7 @@ class Relay:
         self._lock = threading.Lock()
         self._gives_up = False
         self._has_warned = False  # of a refusal
+        self._has_ended = False  # its process, at the last try
         self._pause = 0.0  # after failures
         self.reached: int | None = None  # arrival number up to which it has the points; None: not known yet
         self._given = 0  # up to which the child has them
@@ -91,11 +92,11 @@ class Relay:
             last.is_done.wait(GIVING_UP_SECONDS)
 
     def close(self) -> None:
-        """End thread and process at once."""
+        """End thread and process at once; a thread that is still starting its process is left behind."""
         self._give_up()
         self._rounds.put(None)
         if self._thread.ident is not None:
-            self._thread.join()
+            self._thread.join(GIVING_UP_SECONDS)
 
     def _give_up(self) -> None:
         with self._lock:
@@ -136,12 +137,14 @@ class Relay:
                 log.exception("%s is not served because of a fault of the platform", self.what)
             self._failed(NotDelivered(f"a fault of the platform: {type(error).__name__}"))
         else:
-            self._pause, self.problem = 0.0, ""
+            self._pause, self.problem, self._has_ended = 0.0, "", False
 
     def _failed(self, error: NotDelivered) -> None:
         self._drop_child()
         self._pause = min(max(self._pause * 2, FIRST_PAUSE_SECONDS), LONGEST_PAUSE_SECONDS)
-        if self._gives_up or isinstance(error, ProcessEnded):
+        is_first_end = isinstance(error, ProcessEnded) and not self._has_ended  # perhaps with the ranks
+        self._has_ended = isinstance(error, ProcessEnded)
+        if self._gives_up or is_first_end:
             return
         log.warning("%s: %s", self.what, error.message)
         self.problem = error.message
@@ -154,9 +157,8 @@ class Relay:
         if self._child is None:
             self._open()
         while batch := next_batch(self._db, self._job_id, self._given):
-            self._given = self._ask({"points": batch.points, "seq": batch.seq, "attempt": batch.attempt})
-            if not self.is_late:
-                self.reached = self._given
+            self.reached = self._ask({"points": batch.points, "seq": batch.seq, "attempt": batch.attempt})
+            self._given = batch.seq
         if due.outcome and self.is_late:
             self.reached = self._ask({"outcome": due.outcome, "seq": self._given})
         if due.state:

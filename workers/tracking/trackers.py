@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 
 # For a service that was away at the last try, for attempts whose end users wait for, and for the job's last state.
 SHORT_SECONDS = 2.0
+_ENDS_BY_ITSELF = ("completed", "failed")
+_INTERRUPTED = ("paused", "preempted", "requeued")  # what is missing is sent by the next attempt, as a rule
 OnWarning = Callable[[str, dict[str, object]], None]
 StartConfined = Callable[[Mapping[str, Any]], TrackingChild]  # for a first request; raises NotDelivered
 
@@ -49,12 +51,12 @@ class Trackers:
     def finish(self, outcome: str) -> None:
         """Deliver the rest within a bounded time, and say in the job's history what could not be delivered.
 
-        ``outcome`` is how the attempt has ended; people wait for the ends of all but completed and failed ones.
+        ``outcome`` is how the attempt has ended; people wait for the ends of all but completed and failed ones. Only a
+        client that sends in the background gets more time when the job was cancelled.
         """
-        now, hurries = time.monotonic(), outcome not in ("completed", "failed")
+        now = time.monotonic()
         rounds = [
-            (relay, relay.begin_round(outcome=outcome), self._seconds_of(relay, hurries=hurries))
-            for relay in self._relays
+            (relay, relay.begin_round(outcome=outcome), self._seconds_of(relay, outcome)) for relay in self._relays
         ]
         for relay, last, seconds in rounds:
             relay.wait(last, max(0.0, now + seconds - time.monotonic()))
@@ -71,11 +73,11 @@ class Trackers:
         for relay in self._relays:
             relay.close()
 
-    def _seconds_of(self, relay: Relay, *, hurries: bool) -> float:
-        if relay.problem:
+    def _seconds_of(self, relay: Relay, outcome: str) -> float:
+        if relay.problem or outcome in _INTERRUPTED:
             return SHORT_SECONDS
-        # What a client has in memory is lost with it, and it does not say how much that was.
-        return SHORT_SECONDS if hurries and not relay.is_late else self._end_seconds
+        # What a client has in memory is lost with it, and no attempt sends it again.
+        return self._end_seconds if relay.is_late or outcome in _ENDS_BY_ITSELF else SHORT_SECONDS
 
     def _services(self, settings: Settings, work: Work) -> tuple[Service, ...]:
         """Never raises: secrets that can't be opened fail the attempt elsewhere, with their cause."""

@@ -4,7 +4,9 @@ A row's own step is the arrival number of its last point, so that the end of the
 when it resumes a run, says how far the run has got. The training's step is the value `step`, the axis of all charts.
 """
 
+import base64
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +14,7 @@ from typing import Any
 
 import wandb
 
+from workers.fetching.uris import shown
 from workers.tracking.failures import PASSING, NotDelivered
 from workers.tracking.wandb_rows import STEP, rows
 
@@ -19,7 +22,8 @@ from workers.tracking.wandb_rows import STEP, rows
 # one of its requests, of at most 10 MB: the first of several names the last row, which the server does not have yet.
 MOST_UNCONFIRMED = 10_000
 MESSAGE_CHARACTERS = 300  # of what the client says
-_STATUS = re.compile(r"\breturned error (4[0-9][0-9])\b")  # of an answer, as the client says it
+CONFIRM_SECONDS, ASK_AGAIN_SECONDS = 2.0, 0.25  # a server may show the last points a moment later
+_STATUS = re.compile(r"\b(?:returned error|HTTP) (4[0-9][0-9])\b")  # of an answer, as the client says it
 _ENDED = {"COMPLETED": 0, "FAILED": 1, "CANCELLED": 1, "PREEMPTED": 1}  # exit codes, by which W&B shows a run's state
 _OUTCOMES = {"completed": 0, "failed": 1, "cancelled": 1}
 _LATER = 1  # with the mark of a preemption: another attempt may continue the run
@@ -45,17 +49,19 @@ class WandbRun:
     def __init__(
         self, url: str, key: str, seconds: float, facts: WandbFacts, *, most_unconfirmed: int = MOST_UNCONFIRMED
     ) -> None:
-        self.secrets = (key,)
+        # The login that the client sends, which a server may echo, with or without its padding; then the key itself.
+        self.secrets = (base64.b64encode(f"api:{key}".encode()).decode().rstrip("="), key)
         self._url, self._key, self._seconds, self._facts = url, key, seconds, facts
         self._most_unconfirmed = most_unconfirmed
         self._run: Any = None
         self._given = 0  # arrival number of the last point that the client has
+        self._confirmed = 0  # of the last one that the server has
         self._unconfirmed = 0  # points
         self._exit_code: int | None = None  # with which the run has ended
 
     def open(self) -> int:
         """As of TrackedRun."""
-        with _failures():
+        with _failures(self.secrets):
             self._run = wandb.init(
                 id=self._facts.job_id,
                 resume="allow",
@@ -71,10 +77,10 @@ class WandbRun:
             )
             self._run.define_metric("*", step_metric=STEP)
         self._exit_code, self._unconfirmed = None, 0
-        self._given = max(0, int(self._run.starting_step) - 1)
+        self._given = self._confirmed = max(0, int(self._run.starting_step) - 1)
         return self._given
 
-    def act(self, request: dict[str, Any]) -> None:
+    def act(self, request: dict[str, Any]) -> int:
         """As of TrackedRun."""
         if "points" in request:
             self._send(request["points"], int(request["seq"]))
@@ -83,13 +89,14 @@ class WandbRun:
             self._finish(_OUTCOMES.get(outcome, _LATER), is_over=outcome in _OUTCOMES)
         else:
             self._end(str(request["state"]))
+        return self._confirmed
 
     def _send(self, points: Sequence[list[Any]], seq: int) -> None:
         if self._unconfirmed + len(points) > self._most_unconfirmed:
             self._finish(_LATER, is_over=False)
         if self._run is None:
             self.open()
-        with _failures():
+        with _failures(self.secrets):
             for number, row in rows(points):
                 self._run.log(row, step=number)
         self._given, self._unconfirmed = seq, self._unconfirmed + len(points)
@@ -108,14 +115,22 @@ class WandbRun:
         the server is asked for the last one.
         """
         run, self._run = self._run, None
-        with _failures():
+        with _failures(self.secrets):
             if not is_over:
                 run.mark_preempting()
             run.finish(exit_code=code)
-            has_all = not self._unconfirmed or self._last_step(run) >= self._given
+            has_all = not self._unconfirmed or self._has_all(run)
         if not has_all:
             raise NotDelivered("the server does not have all points that its client has sent")
-        self._exit_code, self._unconfirmed = code, 0
+        self._exit_code, self._unconfirmed, self._confirmed = code, 0, self._given
+
+    def _has_all(self, run: Any) -> bool:  # noqa: ANN401 – the client has no types
+        deadline = time.monotonic() + CONFIRM_SECONDS
+        while self._last_step(run) < self._given:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(ASK_AGAIN_SECONDS)
+        return True
 
     def _last_step(self, run: Any) -> int:  # noqa: ANN401 – the client has no types
         overrides = {"base_url": self._url, "entity": run.entity}
@@ -153,19 +168,21 @@ def described(first: Mapping[str, Any]) -> WandbRun:
 
 
 @contextmanager
-def _failures() -> Iterator[None]:
+def _failures(secrets: tuple[str, ...]) -> Iterator[None]:
     """Raises NotDelivered for what the client raises."""
     try:
         yield
     except TimeoutError as error:
         raise NotDelivered("it does not answer in time") from error
-    except (wandb.errors.AuthenticationError, wandb.errors.UsageError) as error:
-        raise NotDelivered(f"W&B's client: {_short(error)}", refused=True) from error
+    # A ValueError is that of its settings, such as an address that it does not take.
+    except (wandb.errors.AuthenticationError, wandb.errors.UsageError, ValueError) as error:
+        raise NotDelivered(f"W&B's client: {_short(error, secrets)}", refused=True) from error
     except wandb.Error as error:
         status = _STATUS.search(str(error))
         is_refused = status is not None and int(status[1]) not in PASSING
-        raise NotDelivered(f"W&B's client: {_short(error)}", refused=is_refused) from error
+        raise NotDelivered(f"W&B's client: {_short(error, secrets)}", refused=is_refused) from error
 
 
-def _short(error: Exception) -> str:
-    return " ".join(str(error).split())[:MESSAGE_CHARACTERS]
+def _short(error: Exception, secrets: tuple[str, ...]) -> str:
+    # Secrets go first: a part of one that a cut leaves is not found any more.
+    return " ".join(shown(str(error), secrets).split())[:MESSAGE_CHARACTERS]

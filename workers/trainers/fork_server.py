@@ -105,9 +105,9 @@ def _enter(request: Request) -> None:
 def _become_agent(request: Request, *, is_warm: bool) -> NoReturn:
     """What `python -m workers.rank.agent` in the sandbox would be."""
     control, *logs = _become(request)
-    with _giving_up():
-        stay_below(Path("/"))  # as the program does
     spec = Path(request.fields["spec"])
+    with _giving_up():
+        stay_below(Path("/"), required=RunSpec.read(spec).locked)  # as the program does
     run_as_program(
         lambda: agent.run(spec, logs, control, fork_rank=_fork_rank if is_warm else None),
         at_end=lambda code: _tell(request, code),

@@ -1,16 +1,20 @@
 """Claims of Run:ai's volumes that a workload writes to, or that are new → mounts of a native job document. Pure."""
 
+import hashlib
 import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from app.compat.mounts import Mount
+from app.domain.errors import BadSpec
 from app.domain.spec.model import CLAIM, EMPTY
 from app.domain.spec.rules.mounts import why_not_free
 from app.schemas.spec.field_verdicts import warning
+from app.schemas.spec.resource_config import CLAIM_NAME, CLAIM_RULE
 
 _LONGEST_NAME = 253
+_DIGITS = 8  # of a digest
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9-]+")
 _MODES = ("readWriteOnce", "readWriteMany")  # by which a claim is writable
 
@@ -24,8 +28,11 @@ def mount_of_claim(
     volume: Mapping[str, Any], name: str, storage: Mapping[str, Any], field: str, warnings: list[str]
 ) -> Mount | None:
     """None, with a warning, where nothing can be mounted at its path, or only for reading; ``name`` is that of a new
-    claim without one.
+    claim without one. Raises BadSpec for a name that no claim to write to may have.
     """
+    named = volume.get("claimName")
+    if named and not CLAIM_NAME.fullmatch(named):
+        raise BadSpec(CLAIM_RULE, field=f"{field}.claimName")
     mounted = posixpath.normpath(str(volume.get("path") or "."))
     is_new, problem = not volume.get("existingPvc"), _problem(volume, mounted, list(_paths(storage)))
     if problem:
@@ -35,9 +42,10 @@ def mount_of_claim(
 
 
 def name_of_claim(workload: str, volume: str) -> str:
-    """The name of a new claim that the workload does not name."""
-    name = _NOT_IN_NAMES.sub("-", f"{workload}-{volume}".lower())
-    return name[:_LONGEST_NAME].strip("-") or CLAIM
+    """The name of a new claim that the workload does not name; the digest tells `a-b`, `c` from `a`, `b-c`."""
+    digest = hashlib.sha256(f"{workload}/{volume}".encode()).hexdigest()[:_DIGITS]
+    name = _NOT_IN_NAMES.sub("-", f"{workload}-{volume}".lower())[: _LONGEST_NAME - _DIGITS - 1].strip("-")
+    return f"{name or CLAIM}-{digest}"
 
 
 def _problem(volume: Mapping[str, Any], mounted: str, paths: Sequence[str]) -> str:

@@ -140,7 +140,7 @@ _COMPUTE: Table = {
 _STORAGE: Table = {
     "pvc.name": _NAME_OF_VOLUME,
     "pvc.existingPvc": acted_on("true: pvc://CLAIM; else a claim of the project is made at the workload's start"),
-    "pvc.claimName": acted_on("the claim pvc://CLAIM; a new one without a name is called WORKLOAD-VOLUME"),
+    "pvc.claimName": acted_on("the claim pvc://CLAIM; a new one without a name is called WORKLOAD-VOLUME-DIGEST"),
     "pvc.path": _MOUNT_PATH,
     "pvc.readOnly": acted_on(
         "false: the workload writes to the claim, on nodes with a sandbox, unless another volume is mounted in it, "

@@ -38,8 +38,9 @@ def mpi_distributed(spec: Spec, master: Spec, place: Place, warnings: list[str])
     launch = _launch(asked, part)
     if not launch.by_mpi:
         raise BadSpec(
-            "has to start with mpirun, with nothing before or after it: the platform starts the ranks on all workers, "
-            "and has no host file and no SSH for a script; or use the framework PyTorch",
+            "has to be one command of mpirun, with no more than cd, variables, exec or env before it, and none that "
+            "differ each time: the platform starts the ranks on all workers, and has no host file and no SSH for a "
+            "script; or use the framework PyTorch",
             field=f"{part}.command",
         )
     workers = int(spec.get("numWorkers") or 1)

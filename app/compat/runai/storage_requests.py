@@ -57,7 +57,9 @@ Storage = document(
             {
                 "existingPvc": Flag(**says("true: pvc://CLAIM; else a claim is made at the start")),
                 "claimName": Text(
-                    longest=63, shortest=1, **says("The claim; a new one without a name is called WORKLOAD-VOLUME")
+                    longest=63,
+                    shortest=1,
+                    **says("The claim; a new one without a name is called WORKLOAD-VOLUME-DIGEST"),
                 ),
                 "path": path(**says(_ABSOLUTE)),
                 "readOnly": Flag(**says("false: the training writes to the claim; default true for existing ones")),

@@ -67,6 +67,11 @@ class Rule:
     rolls_back: bool = False
     waits_for_disk: bool = False
 
+    @property
+    def may_restart(self) -> bool:
+        """Whether it allows any restart in place."""
+        return self.in_place > 0 or self.halves_batch or self.rolls_back
+
 
 def rule_of(cause: str, *, retries_scripts: bool) -> Rule | None:
     """The rule for a cause; None: the job fails at once, as it does for causes unknown to this version.

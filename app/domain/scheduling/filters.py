@@ -123,8 +123,8 @@ def _has_capabilities(request: Request, node: NodeCapacity) -> str:
     missing = request.required_capabilities - node.capabilities
     if not missing:
         return ""
-    demanded = sorted(missing & request.demand.words)
-    whose = f" (project {request.demand.project} demands {', '.join(demanded)})" if demanded else ""
+    demanded = sorted(missing & request.demanded)
+    whose = f" (its project demands {', '.join(demanded)})" if demanded else ""
     return f"lacks the capabilities {', '.join(sorted(missing))}{whose}"
 
 

@@ -93,14 +93,14 @@ class GpuType(NamedTuple):
     memory_mb: int = 0
 
 
-class Demand(NamedTuple):
+class ProjectDemand(NamedTuple):
     """Capabilities that a project demands of the nodes of its jobs."""
 
     project: str
     words: frozenset[str]
 
 
-NO_DEMAND = Demand("", frozenset())
+NO_DEMAND = ProjectDemand("", frozenset())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +137,7 @@ class Request:
     ram_min_mb: int = 0
     storage_min_mb: int = 0
     required_capabilities: frozenset[str] = frozenset()
-    demand: Demand = NO_DEMAND  # those of them that the project alone requires
+    demanded: frozenset[str] = frozenset()  # those of them that the project alone requires; equal in many projects
     # Labels or names of nodes: all required, none forbidden; preferred and avoided ones count in the score.
     required_labels: frozenset[str] = frozenset()
     forbidden_labels: frozenset[str] = frozenset()
@@ -354,7 +354,7 @@ def request_of(document: JobDocument, *, has_gpus: bool) -> Request:
     )
 
 
-def demanding(request: Request, demand: Demand) -> Request:
+def demanding(request: Request, demand: ProjectDemand) -> Request:
     """The request of a job whose project demands these capabilities of its nodes."""
     words = demand.words
     if words <= request.required_capabilities and all(
@@ -364,7 +364,7 @@ def demanding(request: Request, demand: Demand) -> Request:
     return replace(
         request,
         required_capabilities=request.required_capabilities | words,
-        demand=Demand(demand.project, words - request.required_capabilities),
+        demanded=words - request.required_capabilities,
         roles=tuple(replace(role, each=demanding(role.each, demand)) for role in request.roles),
     )
 

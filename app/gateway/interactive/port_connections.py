@@ -1,6 +1,7 @@
 """Connections to ports of jobs, through the relay of the node and the job's session server."""
 
 import asyncio
+import contextlib
 import json
 import os
 import socket
@@ -39,7 +40,7 @@ class PortConnections:
     """For one event loop."""
 
     def __init__(self, secret_key: str, data_dir: Path) -> None:
-        self._secret_key, self._data_dir = secret_key, data_dir
+        self._secret_key, self._data_dir = secret_key, data_dir.resolve()
         self._clients = TCPClient()
 
     def close(self) -> None:
@@ -71,18 +72,10 @@ class PortConnections:
     def _nearby(self, endpoint: SandboxEndpoint) -> IOStream | None:
         """The relay of this machine, where there is one: a Unix socket takes half the processor time of TCP."""
         path = interactive_endpoints.local_socket(self._data_dir, endpoint.job_id, endpoint.attempt, endpoint.part)
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, NEARBY_BYTES)
-            directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
-            try:
-                connection.connect(f"/proc/self/fd/{directory}/{path.name}")  # the path itself may be too long
-            finally:
-                os.close(directory)
+            return IOStream(_connected(path), max_buffer_size=BUFFER_BYTES)
         except OSError:  # on another machine, of another user, or too busy: reached by TCP
-            connection.close()
             return None
-        return IOStream(connection, max_buffer_size=BUFFER_BYTES)
 
     async def _remote(self, endpoint: SandboxEndpoint) -> IOStream:
         """Raises NotReached."""
@@ -111,6 +104,21 @@ class PortConnections:
         refusal = read_answer(await _line(stream))
         if refusal is not None:
             raise RefusedThere(refusal.message)
+
+
+def _connected(path: Path) -> socket.socket:
+    """Raises OSError."""
+    with contextlib.ExitStack() as opened:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        opened.callback(connection.close)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, NEARBY_BYTES)
+        directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+        try:
+            connection.connect(f"/proc/self/fd/{directory}/{path.name}")  # the path itself may be too long
+        finally:
+            os.close(directory)
+        opened.pop_all()
+        return connection
 
 
 async def _line(stream: IOStream) -> str:

@@ -220,9 +220,15 @@ class PortExchange(HTTPMessageDelegate):
         self._answer = self._side.run(self._answered(self._http, receiver))
 
     def _take_over(self, request: PortRequest, headers: HTTPHeaders) -> None:
-        """Read the body, which is large, past the server."""
-        browser = port_splice.taken(self._connection.detach())
-        self._answering = self._raw.connection = Answering(browser.connection, request.method)
+        """Read the body, which is large, past the server. Raises StreamClosedError."""
+        stream = self._connection.detach()
+        try:
+            browser = port_splice.taken(stream)
+            self._answering = self._raw.connection = Answering(browser.connection, request.method)
+        except OSError as error:  # this process may open no more files
+            stream.close()
+            self.end()
+            raise StreamClosedError(error) from error
         if headers.get("Expect", "").lower() == "100-continue":
             self._answering.go_on()
         self._uploading = self._side.run(self._uploaded(browser, request.length))
@@ -230,8 +236,13 @@ class PortExchange(HTTPMessageDelegate):
 
     async def _uploaded(self, browser: Taken, length: int) -> None:
         job = cast("IOStream", self._job)
-        if not await port_upload.pass_on(browser, job, length, self._moved, self._waits):
-            self.end()
+        try:
+            is_there = await port_upload.pass_on(browser, job, length, self._side.pipes, self._moved, self._waits)
+        except OSError:
+            self._give_up(Refused(503, "this gateway may open no more files now; retry later", Retry_After="2"))
+        else:
+            if not is_there:
+                self.end()
 
     async def _connected(self, place: Place, name: str) -> IOStream:
         """Raises Refused."""
@@ -277,9 +288,9 @@ class PortExchange(HTTPMessageDelegate):
             self._inside = job = port_splice.taken(cast("IOStream", self._job))
             with job.connection:
                 if receiver.is_switched:
-                    await port_tunnel.join(browser, job, self._moved)
+                    await port_tunnel.join(browser, job, self._side.pipes, self._moved)
                 else:
-                    await port_splice.pass_on(job, browser, receiver.spliced, self._moved)
+                    await port_splice.pass_on(job, browser, receiver.spliced, self._side.pipes, self._moved)
 
     async def _head(self, status: int, headers: HTTPHeaders, *, detaches: bool) -> None:
         self.active_at = time.monotonic()

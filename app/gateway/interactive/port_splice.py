@@ -1,20 +1,18 @@
 """Bytes between the connections of a browser and of a job, which this process does not copy."""
 
 import asyncio
-import contextlib
-import fcntl
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tornado.iostream import IOStream
 
 from app.gateway.interactive import client_sockets
+from app.host.pipes import PIPE_BYTES, Pipes
 
 LEAST_BYTES = 1 << 20  # of a body for which it pays
 MOST_HELD_BYTES = 1 << 20  # that a stream has read ahead: a head, and what came with it
-PIPE_BYTES = 1 << 20
 ROUNDS = 4  # until others are served
 
 Moved = Callable[[], None]
@@ -50,7 +48,9 @@ def taken(stream: IOStream) -> Taken:
     return Taken(connection, held)
 
 
-async def pass_on(source: Taken, target: Taken, count: int | None, moved: Moved, waits: Moved = lambda: None) -> int:
+async def pass_on(
+    source: Taken, target: Taken, count: int | None, pipes: Pipes, moved: Moved, waits: Moved = lambda: None
+) -> int:
     """``count`` bytes, None for all until the end, or fewer where it ends before; how many the target has got.
 
     Calls ``moved`` each time that the target has taken some, ``waits`` when it takes none now. Raises OSError.
@@ -61,38 +61,58 @@ async def pass_on(source: Taken, target: Taken, count: int | None, moved: Moved,
         await asyncio.get_running_loop().sock_sendall(target.connection, first)
         moved()
     rest = None if count is None else count - len(first)
-    with _pipe() as pipe:
-        return len(first) + await _splice(source.connection, target.connection, rest, pipe, (moved, waits))
+    return len(first) + await _splice(source.connection, target.connection, rest, pipes, (moved, waits))
 
 
 async def _splice(
-    source: socket.socket, target: socket.socket, count: int | None, pipe: tuple[int, int], calls: tuple[Moved, Moved]
+    source: socket.socket, target: socket.socket, count: int | None, pipes: Pipes, calls: tuple[Moved, Moved]
 ) -> int:
     """Raises OSError."""
-    held = rounds = done = 0
-    moved, waits = calls
-    while held or count is None or done < count:
-        try:
-            if not held:
-                most = PIPE_BYTES if count is None else min(PIPE_BYTES, count - done)
-                held = os.splice(source.fileno(), pipe[1], most, flags=os.SPLICE_F_NONBLOCK)
-                if not held:
-                    return done
-        except BlockingIOError:
+    rounds = done = 0
+    while count is None or done < count:
+        filled = _filled(source, PIPE_BYTES if count is None else min(PIPE_BYTES, count - done), pipes)
+        if filled is None:
             await _event(source, writes=False)
             continue
-        try:
-            sent = os.splice(pipe[0], target.fileno(), held, flags=os.SPLICE_F_NONBLOCK)
-        except BlockingIOError:
-            waits()
-            await _event(target, writes=True)
-            continue
-        held, done = held - sent, done + sent
-        moved()
-        rounds += 1
+        pipe, held = filled
+        if not held:
+            break
+        await _drain(pipe, held, target, pipes, calls)
+        done, rounds = done + held, rounds + 1
         if rounds % ROUNDS == 0:
             await asyncio.sleep(0)
     return done
+
+
+def _filled(source: socket.socket, most: int, pipes: Pipes) -> tuple[tuple[int, int], int] | None:
+    """A pipe, and how many bytes are in it; None: nothing has come yet. 0 is the end. Raises OSError."""
+    pipe, held = pipes.take(), 0
+    try:
+        held = os.splice(source.fileno(), pipe[1], most, flags=os.SPLICE_F_NONBLOCK)
+    except BlockingIOError:
+        return None
+    finally:
+        if not held:
+            pipes.give_back(pipe, is_empty=True)
+    return pipe, held
+
+
+async def _drain(
+    pipe: tuple[int, int], held: int, target: socket.socket, pipes: Pipes, calls: tuple[Moved, Moved]
+) -> None:
+    """Give the pipe back when the target has got all. Raises OSError."""
+    moved, waits = calls
+    try:
+        while held:
+            try:
+                held -= os.splice(pipe[0], target.fileno(), held, flags=os.SPLICE_F_NONBLOCK)
+            except BlockingIOError:
+                waits()
+                await _event(target, writes=True)
+            else:
+                moved()
+    finally:
+        pipes.give_back(pipe, is_empty=not held)
 
 
 async def _event(connection: socket.socket, *, writes: bool) -> None:
@@ -103,16 +123,3 @@ async def _event(connection: socket.socket, *, writes: bool) -> None:
         await ready.wait()
     finally:
         remove(fd)
-
-
-@contextlib.contextmanager
-def _pipe() -> Iterator[tuple[int, int]]:
-    """Raises OSError."""
-    pipe = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-    try:
-        with contextlib.suppress(OSError):  # a user may only have so much in pipes: a small one does, too
-            fcntl.fcntl(pipe[1], fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-        yield pipe
-    finally:
-        for fd in pipe:
-            os.close(fd)

@@ -13,6 +13,7 @@ from tornado.iostream import IOStream, StreamClosedError
 
 from app.gateway.interactive import client_sockets, port_splice
 from app.gateway.interactive.port_splice import Moved, Taken
+from app.host.pipes import SCARCE, Pipes
 
 WITHOUT_BODY = (204, 304)
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -93,11 +94,16 @@ class Answering(HTTPConnection):
             raise StreamClosedError(error) from error
 
 
-async def pass_on(browser: Taken, job: IOStream, count: int, moved: Moved, waits: Moved) -> bool:
-    """The body, of so many bytes; whether the browser is still there. A job that takes no more says why itself."""
+async def pass_on(browser: Taken, job: IOStream, count: int, pipes: Pipes, moved: Moved, waits: Moved) -> bool:
+    """The body, of so many bytes; whether the browser is still there. A job that takes no more says why itself.
+
+    Raises OSError where this process may open nothing more.
+    """
     try:
         with job.socket.dup() as connection:
-            whole = await port_splice.pass_on(browser, Taken(connection, b""), count, moved, waits) == count
-    except OSError:
+            whole = await port_splice.pass_on(browser, Taken(connection, b""), count, pipes, moved, waits) == count
+    except OSError as error:
+        if error.errno in SCARCE:
+            raise
         whole = False
     return whole or not client_sockets.has_left(browser.connection)

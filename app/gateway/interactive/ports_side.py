@@ -29,6 +29,7 @@ from app.gateway.interactive.port_connections import PortConnections
 from app.gateway.interactive.port_exchange import PortExchange
 from app.gateway.interactive.port_refusals import Refused
 from app.gateway.open_requests import OpenRequests
+from app.host.pipes import Pipes
 from app.security.relay_tokens import notebook_token
 from app.services.interactive import ports
 from app.services.interactive.ports import OpenPort
@@ -51,6 +52,7 @@ class PortsSide:
         self.host, self._url = PortsHost(gateway.ports_url), gateway.ports_url
         self.access = PortAccess(backend, plane, settings.security.secret_key)
         self.connections = PortConnections(settings.security.secret_key, settings.data.dir)
+        self.pipes = Pipes()
         self.most_body_bytes = gateway.most_port_body_bytes
         self.proxies = settings.api.proxies
         self.dashboard = settings.web.url if settings.web.enabled else ""
@@ -139,6 +141,7 @@ class PortsSide:
         if self._runs:
             await asyncio.wait(list(self._runs), timeout=END_SECONDS)
         self.connections.close()
+        self.pipes.close()
 
     async def _is_permitted(self, exchange: PortExchange) -> bool:
         now = time.monotonic()

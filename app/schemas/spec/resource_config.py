@@ -15,7 +15,8 @@ from app.schemas.strict_fields import Choice, Flag, Matching, Number, OneOrSever
 MAX_MB = 2**40  # an exabyte
 MAX_ID = 2**31 - 1  # as in Kubernetes
 NOT_ROOT = f"must be from 1 to {MAX_ID}, since no job runs as root; leave it out for the image's user, or 1000"
-_CLAIM = re.compile(r"(?!.*\.\.)[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
+CLAIM_NAME = re.compile(r"(?!.*\.\.)[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
+CLAIM_RULE = "must be the name of a volume claim: at most 253 of a-z, 0-9, dashes and dots, such as scratch"
 _FILE_NAME = re.compile(r"\.?[A-Za-z0-9_-][A-Za-z0-9._-]{0,251}")
 
 
@@ -89,11 +90,7 @@ class MountSchema(JobPartSchema):
         validate=validate.Length(max=64),
         **says("For files: configuration and secrets, readable by the job alone"),
     )
-    claim = Matching(
-        _CLAIM,
-        "must be the name of a volume claim: at most 253 of a-z, 0-9, dashes and dots, such as scratch",
-        **says("For claim: its name, as in pvc://NAME"),
-    )
+    claim = Matching(CLAIM_NAME, CLAIM_RULE, **says("For claim: its name, as in pvc://NAME"))
     read_only = Flag(**says("For claim: the job can't write to it", default=Mount.read_only))
     create = Flag(**says("For claim: make it, empty, where the project has none of the name", default=Mount.create))
     required = Flag(**says("Default true: only nodes with a sandbox run the job; false: others do, without the mount"))

@@ -255,6 +255,11 @@ def lock(session: Session, checkpoint_id: str) -> Checkpoint | None:
     return checkpoint if checkpoint is not None and checkpoint.deleted_at is None else None
 
 
+def lock_all(session: Session, job_id: str) -> None:
+    """Lock the checkpoints of a job that the caller has locked, so that there can't be others."""
+    session.scalars(_of_job(job_id).with_only_columns(Checkpoint.id).with_for_update()).all()
+
+
 def _refill_budget(session: Session, job: Job, new: NewCheckpoint) -> None:
     """Reset the retry budget when a checkpoint reaches further than all before it: the job made progress."""
     job.chosen_checkpoint_id = None  # the attempt has started from it

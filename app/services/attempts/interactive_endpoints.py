@@ -33,12 +33,13 @@ class SandboxEndpoint:
 
 
 def local_socket(data_dir: Path, job_id: str, attempt: int, part: int) -> Path:
-    """Where the relay of a part listens for gateways on the same machine that have the same data directory.
+    """Where the relay of a part listens for gateways on the same machine that have the same data directory,
+    ``data_dir`` without links.
 
     It lies in the directory of the attempt's supervisor, which is closed to its ranks and removed with the attempt.
     """
     name = f"{attempt}-{part}" if part else str(attempt)
-    return data_dir.resolve() / "run" / "jobs" / job_id / f"{name}.taken" / "relay.sock"
+    return data_dir / "run" / "jobs" / job_id / f"{name}.taken" / "relay.sock"
 
 
 def record(db: Database, work: Work, *, address: str = "", port: int = 0, message: str = "") -> None:

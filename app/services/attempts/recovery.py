@@ -56,7 +56,7 @@ def recovery_of(
         ),
         retries_scripts=retries_scripts,
         retries_hangs=retries_on_hang(job.document),
-        can_restart=may_restart and _may_stay(session, job, attempt),
+        can_restart=may_restart and rule.may_restart and _may_stay(session, job, attempt),
         adjustments=job.adjustments,
         is_gang=len(attempt.node_names) > 1,
         is_custom=job.framework == parsing.CUSTOM or job.kind != TRAINING,  # engines have no batch size
@@ -177,6 +177,11 @@ def _may_stay(session: Session, job: Job, attempt: Attempt) -> bool:
     nodes = session.execute(select(Node.state, Node.capabilities).where(Node.name.in_(attempt.node_names))).all()
     if any(node.state in LEAVING for node in nodes):
         return False
+    # What this transaction changes later, because rows of a job are locked before projects: a submission that starts
+    # from a checkpoint has locked that one when it locks its project.
+    session.scalars(select(Lease.id).where(Lease.job_id == job.id, Lease.released_at.is_(None)).with_for_update()).all()
+    session.refresh(attempt, ["number"], with_for_update=True)
+    checkpoints.lock_all(session, job.id)
     # Locked until the next attempt exists: a demand comes before this check, or after the attempt's start.
     project = session.get_one(Project, job.project, with_for_update={"key_share": True}, populate_existing=True)
     demanded = project_demands.demanded(project.quota)

@@ -278,4 +278,4 @@ def _tokens_at(tokens: Sequence[tuple[int, float]], step: int) -> float:
         return tokens[-1][1]
     (before, low), (after, high) = tokens[max(place - 1, 0)], tokens[place]
     share = (step - before) / (after - before) if after > before else 1.0
-    return round(low + share * (high - low), 1)
+    return round((1 - share) * low + share * high, 1)  # finite where both are

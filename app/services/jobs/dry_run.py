@@ -126,7 +126,7 @@ def preview(
     with plane.db.write() as session:
         entered = submission.enter(session, caller, checked)
         submission.refuse_taken_alias(session, origin)
-    missing = admission.missing_input(checked.spec.document, plane.reading)
+    missing = admission.missing_input(checked.spec.document, plane.reading.of(checked.project))
     return Preview(
         checked=checked,
         job=submission.new_job(plane, caller, checked, entered.start, origin=origin),

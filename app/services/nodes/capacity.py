@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from app.domain.errors import CannotFit
 from app.domain.scheduling.feasibility import waits_for_node
-from app.domain.scheduling.resources import NO_DEMAND, Demand, NodeCapacity, Request, demanding, request_of
+from app.domain.scheduling.resources import NO_DEMAND, NodeCapacity, ProjectDemand, Request, demanding, request_of
 from app.domain.spec.model import JobDocument
 from app.services.nodes import project_demands, registry
 from app.services.nodes.device_kinds import Gpus, fitting_request, gpus
@@ -22,7 +22,7 @@ class _Seen:
     at: float
     nodes: Sequence[NodeCapacity]
     gpus: Gpus
-    demands: Mapping[str, Demand]  # of projects
+    demands: Mapping[str, ProjectDemand]  # of projects
 
 
 class Inventory:

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from app.domain.errors import CannotFit
 from app.domain.scheduling.feasibility import refuse_unfitting
-from app.domain.scheduling.resources import Demand, NodeCapacity, Request, demanding, request_of
+from app.domain.scheduling.resources import NodeCapacity, ProjectDemand, Request, demanding, request_of
 from app.domain.spec.model import JobDocument
 from app.models import Attempt, Device, Job, Node
 from app.models.base import database_now
@@ -70,7 +70,7 @@ def request_of_job(session: Session, job: Job) -> Request:
     return demanding(request, project_demands.of_project(session, job.project))
 
 
-def fitting_request(document: JobDocument, seen: Gpus, nodes: Sequence[NodeCapacity], demand: Demand) -> Request:
+def fitting_request(document: JobDocument, seen: Gpus, nodes: Sequence[NodeCapacity], demand: ProjectDemand) -> Request:
     """The request of a new job, with what its project demands. Raises CannotFit when no registered node could ever
     hold it.
 

@@ -32,7 +32,7 @@ from app.domain.spec.rules.packages import resolvable
 from app.models import Inspection, Job
 from app.services.lifecycle import transitions
 from app.services.nodes import device_kinds, project_demands, registry
-from app.services.preflight import file_inspections, fingerprints, inspections, programs
+from app.services.preflight import claims, file_inspections, fingerprints, inspections, programs
 from app.services.preflight.file_inspections import FileHold
 from app.services.preflight.inspections import InspectionTask, Report
 
@@ -94,7 +94,7 @@ def admit(
     if hold is not None and hold.waiting:
         return _wait(db, job, hold.waiting)
     # Files are checked outside any transaction: a network file system may be slow.
-    failure = _unusable_file(hold) or missing_input(job.document, rules) or _impossible_request(db, job)
+    failure = _unusable_file(hold) or missing_input(job.document, rules.of(job.project)) or _impossible_request(db, job)
     decision = _choose(job, rules, inspection) if inspection is not None and failure is None else None
     with db.write() as session:
         try:
@@ -312,7 +312,7 @@ def _fail(session: Session, job: Job, failure: AdmissionFailure, actor: str) -> 
 
 
 def missing_input(document: JobDocument, rules: ReadingRules) -> AdmissionFailure | None:
-    """The first model, data source or script below a root of this machine that does not exist."""
+    """The first model, data source, script or claim below a root of this machine that does not exist."""
     for location, cause, noun in inputs(document):
         try:
             path = local_path(location, field="")
@@ -328,7 +328,8 @@ def missing_input(document: JobDocument, rules: ReadingRules) -> AdmissionFailur
         problem = programs.unusable(document, noun, there) if there else "does not exist; put it there, or name another"
         if problem:
             return AdmissionFailure(cause=cause, message=f"{noun} {location} {problem}")
-    return None
+    claim = claims.missing_claim(document, rules)
+    return AdmissionFailure(cause="INVALID_CONFIG", message=claim) if claim else None
 
 
 def _image(document: JobDocument) -> ImageReference | None:

@@ -1,5 +1,6 @@
 """The curves of a job as they are drawn: series of a range of steps, and other axes than the step."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -28,7 +29,7 @@ class CurvesRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class Curves:
-    """``epochs`` and ``tokens`` are (step, value), between which the axis is straight."""
+    """``epochs`` and ``tokens`` are (step, value), all finite, between which the axis is straight."""
 
     series: dict[str, list[SeriesPoint]]
     epochs: Sequence[tuple[int, float]]
@@ -72,8 +73,9 @@ def tokens(session: Session, job: Job) -> Sequence[tuple[int, float]]:
 
 
 def _axis(session: Session, job: Job, name: str, current: float) -> Sequence[tuple[int, float]]:
-    """As measured, else as if every step had as much of it."""
-    measured = progress.series(session, job.id, names=[name], max_points=_AXIS_POINTS).get(name)
-    if measured:
-        return [(0, 0.0), *((point.step, point.value) for point in measured if point.step > 0)]
-    return [(0, 0.0), (job.current_step, current)] if current and job.current_step else []
+    """As measured, else as if every step had as much of it. Scripts may report values that are not finite."""
+    measured = progress.series(session, job.id, names=[name], max_points=_AXIS_POINTS).get(name, [])
+    finite = [(point.step, point.value) for point in measured if math.isfinite(point.value)]
+    if finite:
+        return [(0, 0.0), *(point for point in finite if point[0] > 0)]
+    return [(0, 0.0), (job.current_step, current)] if current and math.isfinite(current) and job.current_step else []

@@ -131,6 +131,20 @@ def test_axis_is_tokens_as_measured_else_the_same_for_every_step(api: Api) -> No
 
 
 @pytest.mark.both_databases
+def test_tokens_that_are_not_finite_are_no_part_of_the_axis(api: Api) -> None:
+    partly = trained(api, {"loss": [4.0, 3.0, 2.0], "tokens": [math.nan, 150.0, math.inf]})
+    never = trained(api, {"loss": [4.0, 3.0], "tokens": [math.nan, -math.inf]}, tokens=800, current_step=4)
+    huge = trained(api, {"loss": [4.0, 3.0, 2.0]}), [(1, -1.5e308), (3, 1.5e308)]
+    points = [MetricPoint(name="tokens", step=step, at=START, value=value) for step, value in huge[1]]
+    progress.store(api.db, job_id=huge[0], attempt=1, fence=1, reports=Reports(points=points))
+
+    curves = compared(api, partly, never, huge[0], by="tokens", metrics=["loss"])["curves"]
+
+    xs = [[point["x"] for point in curve] for curve in curves["loss"]]
+    assert xs == [[75, 150, 150], [200, 400], [-1.5e308, 0, 1.5e308]]
+
+
+@pytest.mark.both_databases
 def test_numbers_that_json_lacks_are_texts_and_never_the_best(api: Api) -> None:
     values = [math.nan, 0.5, 0.75, math.inf, -math.inf, *[0.25] * 20, math.nan]
     first, second = trained(api, {"accuracy": values}), trained(api, {"accuracy": [0.5]})

@@ -16,21 +16,22 @@ from app.database.engine import Database, make_engine
 from app.domain.lifecycle.outcomes import Outcome
 from app.domain.lifecycle.states import JobState
 from app.domain.scheduling.placement import Placement
-from app.domain.scheduling.resources import Device
+from app.domain.scheduling.resources import Device, request_of
 from app.models import ApiKey, Job, Project, Queue
 from app.models.base import utc_now
 from app.security.permissions import Role
 from app.security.secrets import SecretBox
 from app.services.access import api_keys, projects
 from app.services.access.api_keys import ADMINISTRATOR
-from app.services.attempts import leases, work_orders
+from app.services.attempts import checkpoints, leases, work_orders
 from app.services.attempts.leases import NO_RETRY
 from app.services.lifecycle import transitions
 from app.services.nodes import maintenance
+from app.services.queues import project_quotas
 from app.services.scheduling import placement as placing
 from app.services.telemetry import progress
 from app.services.telemetry.progress import MetricPoint, Reports
-from tests.builders.factories import make_attempt, make_document, make_job, make_node
+from tests.builders.factories import make_attempt, make_checkpoint, make_document, make_job, make_node
 from tests.systems.apps import SECRET_KEY, Api
 
 SECONDS = 20.0
@@ -233,6 +234,28 @@ def test_attempt_is_not_restarted_in_place_against_a_demand_that_is_just_made(ap
         assert ended.result(SECONDS).restart is None
     with api.db.read() as session:
         assert session.get_one(Job, job_id).state is JobState.QUEUED
+
+
+def test_attempt_is_restarted_in_place_while_another_job_starts_from_its_checkpoint(api: Api) -> None:
+    document = make_document(training_config={"on_divergence": {"action": "rollback"}})
+    with api.db.write() as session:
+        job = make_job(session, state=JobState.TRAINING, document=document)
+        make_attempt(session, job, make_node(session, "n1"))
+        saved = make_checkpoint(session, job, step=3, metrics={"loss": 1.0}).id
+        session.get_one(Project, job.project).quota = {"max_waiting_jobs": 100}
+        job_id, project, request = job.id, job.project, request_of(job.document, has_gpus=False)
+    work = work_orders.load_work(api.db, job_id, 1)
+    diverged = Outcome(kind="failed", cause="DIVERGED", end_step=9)
+
+    with Waiting(api.db) as calls:
+        with api.db.write() as session:
+            assert checkpoints.lock(session, saved) is not None  # as a submission does
+            ended = calls.start(lambda: work_orders.finish(api.db, work, diverged, NO_RETRY, may_restart=True))
+            project_quotas.refuse_submission(session, project, request, preemptible=False)
+
+        assert ended.result(SECONDS).restart == 2
+    with api.db.read() as session:
+        assert session.get_one(Job, job_id).chosen_checkpoint_id == saved
 
 
 def test_a_job_is_deleted_while_others_lock_its_children_in_the_order_of_their_keys(api: Api) -> None:

@@ -1,5 +1,6 @@
 """Bodies of requests that are large enough to pass the gateway without being copied."""
 
+import errno
 import hashlib
 import os
 import socket
@@ -7,11 +8,14 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
 from app.domain.lifecycle.states import JobState
+from app.gateway.interactive import port_splice
 from app.gateway.interactive.port_splice import LEAST_BYTES
+from app.host.pipes import Pipes
 from tests.systems.port_sites import PortSite, ServedPort, end_job, saying, talking
 
 LARGE = 64 << 20
@@ -122,6 +126,48 @@ def test_a_refusal_of_the_job_before_the_body_reaches_the_browser(port_site: Por
 
     assert heard.startswith(b"HTTP/1.1 413")
     assert heard.endswith(b"no!")
+
+
+def test_an_answer_counts_also_when_the_job_closes_while_the_body_comes(port_site: PortSite) -> None:
+    def refuses(connection: socket.socket, _: bytes) -> None:
+        connection.sendall(b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 3\r\nConnection: close\r\n\r\nno!")
+
+    with talking(refuses) as number:
+        port = port_site.opened(number)
+        for _ in range(20):
+            with connected(port_site) as browser:
+                with suppress(OSError):
+                    browser.sendall(head(port, LARGE) + bytes(8 << 20))
+                heard = all_of(browser)
+            assert heard.startswith(b"HTTP/1.1 413")
+            assert heard.endswith(b"no!")
+
+
+@pytest.mark.parametrize("where", ["connection", "pipe"])
+def test_one_for_which_no_file_may_be_opened_ends(
+    port_site: PortSite, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    ended = threading.Event()
+
+    def reads(connection: socket.socket, _: bytes) -> None:
+        with suppress(OSError):
+            while connection.recv(1 << 16):
+                pass
+        ended.set()
+
+    def scarce(_: object) -> Any:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with talking(reads) as number:
+        port = port_site.opened(number)
+        monkeypatch.setattr(*{"connection": (port_splice, "taken"), "pipe": (Pipes, "take")}[where], scarce)
+        with connected(port_site) as browser:
+            browser.sendall(head(port, LARGE))
+            heard = all_of(browser)
+        assert ended.wait(20)
+
+    assert heard.startswith(b"HTTP/1.1 503") is (where == "pipe"), heard
+    assert (b"retry later" in heard) is (where == "pipe")
 
 
 def test_one_over_the_limit_is_refused_in_words(make_port_site: Callable[..., PortSite]) -> None:

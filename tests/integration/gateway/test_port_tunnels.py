@@ -13,8 +13,10 @@ import pytest
 from sqlalchemy import select
 
 from app.domain.lifecycle.states import JobState
+from app.host.pipes import Pipes
 from app.models import Job
 from tests.systems.port_sites import PortSite, talking
+from tests.systems.system import wait_for
 
 GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455, section 1.3
 SECONDS = 20
@@ -68,6 +70,35 @@ def all_of(connection: socket.socket) -> bytes:
     while piece := connection.recv(1 << 16):
         heard += piece
     return bytes(heard)
+
+
+def test_a_silent_one_holds_no_pipe(port_site: PortSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    held, taken, more = set[tuple[int, int]](), 0, threading.Event()
+    take, give_back = Pipes.take, Pipes.give_back
+
+    def takes(pipes: Pipes) -> tuple[int, int]:
+        nonlocal taken
+        taken += 1
+        held.add(pipe := take(pipes))
+        return pipe
+
+    def gives_back(pipes: Pipes, pipe: tuple[int, int], *, is_empty: bool) -> None:
+        held.remove(pipe)
+        give_back(pipes, pipe, is_empty=is_empty)
+
+    monkeypatch.setattr(Pipes, "take", takes)
+    monkeypatch.setattr(Pipes, "give_back", gives_back)
+
+    def answers(connection: socket.socket) -> None:
+        connection.sendall(connection.recv(100))
+        more.wait(SECONDS)
+
+    with tunnel(port_site, answers) as browser:
+        browser.sendall(b"hello")
+        assert browser.recv(100) == b"hello"
+        wait_for(lambda: not held, seconds=SECONDS, what="the pipes")
+        more.set()
+    assert taken >= 2
 
 
 def test_what_came_with_the_switch_and_after_it_arrives_in_order(port_site: PortSite) -> None:

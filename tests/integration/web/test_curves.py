@@ -74,6 +74,22 @@ def test_epochs_are_those_that_were_measured(web: Browser) -> None:
     assert web.json(f"/ui/jobs/{job_id}/curves.json")["epochs"] == [[0, 0.0], [1, 0.5], [2, 1.0]]
 
 
+def test_axes_have_no_values_that_are_not_finite(web: Browser) -> None:
+    job_id = trained(web, ("loss", "epoch", "tokens"), steps=7)  # of step 5 they are no number
+
+    data = web.json(f"/ui/jobs/{job_id}/curves.json")
+
+    assert data["epochs"] == data["tokens"] == [[n, n / 2] for n in (0, 1, 2, 3, 4, 6)]
+
+
+def test_an_epoch_that_is_reported_as_no_number_makes_no_axis(web: Browser) -> None:
+    job_id = trained(web, steps=3, done=Progress(step=5, epoch=math.inf, tokens=500))
+
+    data = web.json(f"/ui/jobs/{job_id}/curves.json")
+
+    assert (data["epochs"], data["tokens"]) == ([], [[0, 0.0], [5, 500.0]])
+
+
 def test_no_more_points_are_sent_than_are_drawn(web: Browser) -> None:
     job_id = trained(web, steps=3000)
 

@@ -89,10 +89,22 @@ def test_rank_that_is_killed_after_the_checkpoint_of_its_halt_leaves_the_job_the
     assert stands == (JobState.PAUSED, "halted at step 3", 1), world.describe(job_id)
 
 
-def test_script_without_hooks_fails_for_its_halts(world: World) -> None:
-    job_id = halting(world, "print('trained')\n", 3)
+@pytest.mark.parametrize("script", ["print('trained')\n", "from trainyard import hooks\nprint(hooks.init().rank)\n"])
+def test_script_that_reports_no_step_fails_for_its_halts(world: World, script: str) -> None:
+    job_id = halting(world, script, 3)
 
     job = world.wait_for_end(job_id, 30)
 
     assert (job.state, job.error_type) == (JobState.FAILED, "INVALID_CONFIG")
-    assert "this one has not used them" in (job.error_message or "")
+    assert "this one has reported no step by them" in (job.error_message or "")
+
+
+def test_script_that_catches_the_error_of_its_halt_fails(world: World) -> None:
+    script = (
+        "import contextlib\nfrom trainyard import hooks\nrun = hooks.init()\nfor step in range(1, 9):\n"
+        "    with contextlib.suppress(Exception):\n        run.log_metrics({'loss': 1.0}, step=step)\n"
+    )
+    job = world.wait_for_end(halting(world, script, 3), 30)
+
+    assert (job.state, job.error_type, job.retries_used) == (JobState.FAILED, "INVALID_CONFIG", 0)
+    assert "is past 3, where the job halts" in (job.error_message or "")

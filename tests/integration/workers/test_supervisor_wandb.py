@@ -14,7 +14,7 @@ from app.domain.lifecycle.states import JobState
 from app.host import processes
 from app.models import JobEvent
 from app.security.secrets import SecretBox
-from tests.doubles.wandb import HOST, FakeWandb, running_wandb
+from tests.doubles.wandb import HOST, FakeWandb, login, running_wandb
 from tests.systems.servers import free_port
 from tests.systems.supervising import World, training, try_again
 
@@ -106,7 +106,10 @@ def test_refused_key_is_reported_early(near: World, server: FakeWandb) -> None:
     assert near.wait_for_end(job_id, 60).state is JobState.CANCELLED
     first = warnings(near, job_id)[0].message
     assert "returned error 401" in first
-    assert "f" * 40 not in near.describe(job_id)
+    said = near.describe(job_id) + "".join(warning.message for warning in warnings(near, job_id))
+    assert "Authorization: Basic ***" in first
+    assert "f" * 40 not in said
+    assert login("f" * 40).rstrip("=") not in said
     assert not server.runs
 
 

@@ -125,6 +125,42 @@ def test_script_that_does_not_ask_fails_at_its_next_step(tmp_path: Any) -> None:
     assert "run.should_stop(step=…)" in error_of(ended)[1]
 
 
+CATCHES = "    with contextlib.suppress(Exception):\n        run.log_metrics("
+
+
+def test_script_that_catches_the_error_fails_at_its_end(tmp_path: Any) -> None:
+    """It takes it for one of its metrics, and would be complete without having halted."""
+    script = "import contextlib\n" + LOOP.replace("    run.log_metrics(", CATCHES).replace(ASKS, "    stop = False\n")
+    script = script.replace("    run.progress(step, total, tokens=step * 10)\n", "")
+    assert CATCHES in script
+    assert "run.progress" not in script
+    ended = halting(tmp_path, script, 4)
+
+    assert ended.exit_codes == [1]
+    assert error_of(ended)[0] == "INVALID_CONFIG"
+    assert error_of(ended)[1].startswith(f"step {STEPS} is past 4, where the job halts")
+    assert ended.of_type("result") == []
+
+
+@pytest.mark.parametrize("metrics", ["", "    run.log_metrics({'loss': 1.0})\n    run.should_stop()\n"])
+def test_script_that_reports_no_step_fails(tmp_path: Any, metrics: str) -> None:
+    """Nothing says whether it has passed its halts."""
+    script = f"from trainyard import hooks\nrun = hooks.init()\nfor step in range(12):\n    pass\n{metrics}"
+    ended = halting(tmp_path, script, 4)
+
+    assert ended.exit_codes == [1]
+    assert error_of(ended)[0] == "INVALID_CONFIG"
+    assert error_of(ended)[1].startswith("the job's document names steps at which it halts")
+    assert "run.should_stop(step=…)" in error_of(ended)[1]
+
+
+def test_steps_that_are_only_passed_to_should_stop_count(tmp_path: Any) -> None:
+    script = "from trainyard import hooks\nrun = hooks.init()\nfor step in range(3):\n    run.should_stop(step=step)\n"
+    ended = halting(tmp_path, script, 4)
+
+    assert (ended.exit_codes, ended.result["stopped"]) == ([0], None)
+
+
 def test_script_that_asks_too_rarely_fails(tmp_path: Any) -> None:
     ended = halting(tmp_path, EXACT.replace("    run.log", "    if step % 3:\n        continue\n    run.log"), 4)
 
@@ -142,7 +178,8 @@ def test_script_that_ends_without_a_checkpoint_fails(tmp_path: Any) -> None:
 
     assert ended.exit_codes == [1]
     assert error_of(ended)[0] == "INVALID_CONFIG"
-    assert "without saving a checkpoint of step 4" in error_of(ended)[1]
+    assert error_of(ended)[1].startswith("the script ended at its halt without saving a checkpoint of step 4")
+    assert "run.checkpoint(step=4) when run.should_stop returns True" in error_of(ended)[1]
 
 
 def test_checkpoint_of_another_step_does_not_count(tmp_path: Any) -> None:

@@ -70,6 +70,10 @@ def test_mpirun_and_what_the_platform_does_are_left_out(text, command):
         "bash -c 'python -c \"a; mpirun b\"'",
         "bash -c 'A=1 python train.py # mpirun'",
         "bash -c 'cd x && python train.py'",
+        "bash -c 'which mpirun && type mpirun && command -v mpirun && python train.py --launcher mpirun'",
+        "bash -c 'if [ -x /usr/bin/mpirun ]; then python train.py; fi'",
+        "bash -c 'cat <<E > hosts; python train.py\nmpirun x\nE\npython a.py'",
+        "bash -c \"./start --with 'mpirun'\"",
     ],
 )
 def test_other_commands_stay_as_they_are(text):
@@ -115,6 +119,32 @@ def test_longer_text_is_each_nodes_own(end):
         "(mpirun ./a.out)",
         "cd x && A=1 mpirun ./a.out && echo",
         "set -e\nexec mpirun ./a.out",
+        "pip install x && \\\nmpirun -np 4 ./a.out",
+        "set -e; mpirun\\\n -np 2 ./a.out",
+        "env -i A=1 mpirun ./a.out",
+        "env -u B mpirun ./a.out",
+        "timeout 1h mpirun ./a.out",
+        "! mpirun ./a.out",
+        "exec -a x mpirun ./a.out",
+        "eval mpirun ./a.out",
+        "eval 'cd x; mpirun ./a.out'",
+        "time -p mpirun ./a.out",
+        "x=`mpirun ./a.out`",
+        'echo "$(mpirun ./a.out)"',
+        "set -x; '/opt/my dir/mpirun' ./a.out",
+        "set -x; bash -o pipefail -c 'mpirun ./a.out'",
+        "bash <<E\nmpirun ./a.out\nE",
+        "cat <<E\nx\nE\nmpirun ./a.out | tee log",
+        "cat <<E\nmpirun ./a.out | tee log",
+        'ID="$(date +%N)" mpirun ./a.out',
+        'cd "$(mktemp -d)" && mpirun ./a.out',
+        'A="`date`" mpirun ./a.out',
+        "A=`date` mpirun ./a.out",
+        "A=$RANDOM mpirun ./a.out",
+        "A=${SRANDOM} env B=1 mpirun ./a.out",
+        "env A=x-$$ mpirun ./a.out",
+        "mpirun -x A=$RANDOM ./a.out",
+        "mpirun ./a.out --directory \"it's $(mktemp -d) that's\"",
     ],
 )
 def test_text_that_starts_mpirun_among_others_is_each_nodes_own(text):
@@ -139,8 +169,27 @@ def test_variable_of_the_platform_before_mpirun_is_named(text, named):
     assert (found.command, [each.partition(":")[0] for each in found.ignored]) == (["sh", "-c", "./a.out"], [named])
 
 
-def test_env_with_options_before_mpirun_stays_each_nodes_own():
-    found = launch("env -i A=1 mpirun -np 2 ./a.out")
+def test_what_shells_read_alike_each_time_stays_in_the_text():
+    text = "A='$(date) $$' B=$RANDOMS C=\\$$D mpirun -x E=\"\\$RANDOM\" sh -c 'echo $RANDOM'"
+
+    found = parse_launcher(["bash", "-c", text], FIELD)
+
+    assert found.by_mpi
+    assert found.command[-1] == text.replace('mpirun -x E="\\$RANDOM"', 'env E="\\$RANDOM"')
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "env -i A=1 mpirun -np 2 ./a.out",
+        "timeout 1h mpirun ./a.out",
+        "bash -l -c 'mpirun ./a.out'",
+        "bash -o pipefail -c 'cd x; mpirun ./a.out'",
+        "env A=1 bash -c 'mpirun ./a.out'",
+    ],
+)
+def test_mpirun_that_another_program_starts_stays_each_nodes_own(command):
+    found = launch(command)
 
     assert (found.by_mpi, found.is_longer) == (False, True)
 
@@ -164,7 +213,10 @@ def test_ranks_start_where_and_with_what_the_shell_would_start_mpirun(tmp_path):
 
 @pytest.mark.parametrize(
     "text",
-    ["\n" * 60_000, ";" * 60_000, "{ " * 30_000, "env " * 15_000, "A=1 " * 15_000, "cd x;" * 12_000, "'" * 60_000],
+    [
+        *("\n" * 60_000, ";" * 60_000, "{ " * 30_000, "env " * 15_000, "A=1 " * 15_000, "cd x;" * 12_000, "'" * 60_000),
+        *("A=env " * 10_000, "A=do " * 12_000, "A={ " * 15_000, "<<E\n" * 15_000, '"$(a/"' * 10_000, "eval '" * 10_000),
+    ],
 )
 def test_long_texts_take_no_time(text):
     began = time.process_time()

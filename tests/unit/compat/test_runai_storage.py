@@ -4,10 +4,13 @@ from typing import Any
 
 import pytest
 
+from app.compat.runai.claims import name_of_claim
 from app.compat.runai.owners import Owner
 from app.compat.runai.requests import DistributedSchema, TrainingSchema
 from app.compat.runai.to_native import Native, to_native
+from app.domain.errors import BadSpec
 from app.http.request_body import validated
+from app.schemas.spec.resource_config import CLAIM_NAME
 
 OWNER = Owner(7, "Ada")
 
@@ -73,8 +76,8 @@ def test_volumes_are_data_that_the_words_refer_to():
     [
         ({"existingPvc": True, "claimName": "team", "readOnly": False}, {"type": "claim", "claim": "team"}),
         ({"claimName": "c", "readOnly": True}, {"type": "claim", "claim": "c", "create": True, "read_only": True}),
-        ({"name": "Big_Data"}, {"type": "claim", "claim": "my-training-big-data", "create": True}),
-        ({}, {"type": "claim", "claim": "my-training-0", "create": True}),
+        ({"name": "Big_Data"}, {"type": "claim", "claim": "my-training-big-data-8aa9e0c4", "create": True}),
+        ({}, {"type": "claim", "claim": "my-training-0-23e7a829", "create": True}),
         (
             {"claimName": "c", "claimInfo": {"accessModes": {"readOnlyMany": True}}},
             {"type": "claim", "claim": "c", "create": True, "read_only": True},
@@ -93,6 +96,22 @@ def test_claim_that_is_written_to_or_new_is_a_mount(volume, mount):
     assert native.document["data_config"]["sources"] == []
     assert native.document["training_config"]["framework"]["custom_command"] == ["ls", "/data/x"]
     assert native.warnings == []
+
+
+@pytest.mark.parametrize("volume", [{}, {"existingPvc": True, "readOnly": False}])
+def test_name_that_no_claim_to_write_to_may_have_is_refused_at_its_field(volume):
+    with pytest.raises(BadSpec, match="must be the name of a volume claim") as caught:
+        translated({"storage": {"pvc": [{"name": "a", "path": "/data", "claimName": "My_Claim", **volume}]}})
+
+    assert caught.value.field == "spec.storage.pvc.a.claimName"
+
+
+def test_new_claims_of_workloads_whose_names_run_together_differ():
+    names = {name_of_claim(*each) for each in (("a-b", "c"), ("a", "b-c"), ("a", "b_c"), ("a", "x" * 300))}
+
+    assert len(names) == 4
+    assert all(map(CLAIM_NAME.fullmatch, names))
+    assert name_of_claim("a-b", "c") == name_of_claim("a-b", "c")
 
 
 def test_what_a_new_claim_asks_of_a_storage_class_is_named():

@@ -73,6 +73,7 @@ def test_all_problems_are_reported_at_once():
         ({"TRAINYARD_NODE_UIDS": "70000"}, "TRAINYARD_NODE_UIDS.*FIRST-LAST"),
         ({"TRAINYARD_FETCH_S3_KEY": "key"}, "TRAINYARD_FETCH_S3_SECRET"),
         ({"TRAINYARD_FETCH_OBS_SECRET": "secret"}, "TRAINYARD_FETCH_OBS_KEY"),
+        ({"TRAINYARD_FETCH_PVC_SHARED_WRITABLE": "all"}, "PVC_SHARED_WRITABLE: all: name it in TRAINYARD_FETCH_PVC"),
         ({"TRAINYARD_BROKER_URL": "rediss://redis.example:6379/0"}, "TRAINYARD_BROKER_URL"),
     ],
 )

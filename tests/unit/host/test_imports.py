@@ -25,4 +25,5 @@ def test_few_modules_stay_collectable() -> None:
     with uncollected_imports():
         pass
 
-    assert gc.get_freeze_count() == before
+    # Frozen objects that nothing refers to any more may go meanwhile.
+    assert gc.get_freeze_count() <= before

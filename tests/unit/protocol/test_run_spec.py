@@ -30,6 +30,7 @@ ADDED_SINCE = {
     "finished_shards": (),
     "max_output_files": 0,
     "benchmark_files": {},
+    "locked": False,
     "proxy_port": 0,
     "packages_path": "",
     "resource_limits": {},

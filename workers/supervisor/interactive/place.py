@@ -19,7 +19,7 @@ def session_place(settings: Settings, work: Work, run: RunDirectory) -> RelayPla
     token = interactive_token(
         settings.security.secret_key, job_id=work.job_id, attempt=work.attempt, fence=work.fence, part=work.part
     )
-    local = interactive_endpoints.local_socket(settings.data.dir, work.job_id, work.attempt, work.part)
+    local = interactive_endpoints.local_socket(settings.data.dir.resolve(), work.job_id, work.attempt, work.part)
     return RelayPlace(address=own_address(settings), socket=run.path / SOCKET, token=token, local=local)
 
 

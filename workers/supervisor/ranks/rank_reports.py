@@ -22,6 +22,7 @@ from workers.supervisor.recording.tensorboard_store import TensorboardStore
 REMARK_BURST = 20
 REMARK_SECONDS = 30.0
 CHECKPOINT_FAILED = "CHECKPOINT_FAILED"
+TOKENS = "tokens"
 
 
 class RankReports:
@@ -133,6 +134,9 @@ class RankReports:
         self._last_progress = report
         self._eta.progress(report.step, now)
         self._reporter.progress(report, eta_seconds=self._eta.seconds(report.total_steps))
+        # Rungs and curves by tokens read the metric, which built-in trainers report themselves.
+        if self._follows and report.tokens and TOKENS not in self.final_metrics:
+            self._pass_on(report.step, datetime.now(UTC), self._names.admit({TOKENS: float(report.tokens)}))
 
     def _metrics(self, report: messages.MetricPoint) -> None:
         self.enter(self._phase or self.working)

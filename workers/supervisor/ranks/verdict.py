@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from app.domain.lifecycle.halts import halted_at, is_halt
 from app.domain.lifecycle.outcomes import Outcome, OutcomeKind
+from trainyard._halts import NEVER_HALTED
 from trainyard.protocol.commands import DRAIN
 from trainyard.protocol.messages import HALT, Failure, RankExit
 from workers.rank.agent import EXIT_STOPPED, TEARDOWN_SECONDS
@@ -55,10 +56,6 @@ KILLED_AT_LIMIT = (
 )
 NEVER_ANSWERED = "the engine ended before it answered a request"
 ENDED_BY_ITSELF = "the engine ended although nothing had asked it to"
-NEVER_HALTED = (
-    "the job's document names steps at which it halts (training_config.halt_at, or early_stopping.losers: pause and "
-    "pbt of its sweep), which a script does by trainyard.hooks, and this one has not used them"
-)
 UNCAUGHT_EXCEPTION = 1  # Python's exit code
 KILLED_CHILD = "killed by signal"  # PyTorch's wording
 

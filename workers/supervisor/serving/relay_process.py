@@ -25,7 +25,8 @@ class RelayFailed(Exception):
 class RelayPlace:
     """What a relay is started with: its own address, the path of the socket in the sandbox, and who is let in.
 
-    ``local``: where gateways of this machine reach it, too, which no job may reach; None: nowhere.
+    ``local``: where gateways of this machine reach it, too; None: nowhere. Jobs in mount namespaces of their own
+    do not see it; others may, and lack the token.
     """
 
     address: str

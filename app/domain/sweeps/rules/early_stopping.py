@@ -10,8 +10,7 @@ from app.domain.spec.model import EPOCHS, JobDocument
 from app.domain.spec.rules.halts import script_can_halt
 from app.domain.sweeps.documents import names_halts
 from app.domain.sweeps.rules.objectives import measured_on_the_way
-from app.domain.sweeps.rungs import rungs_of
-from app.domain.sweeps.spec import EARLY_STOPPING, NONE, PAUSE, TOKENS, UNITS, EarlyStopping, SweepSpec
+from app.domain.sweeps.spec import EARLY_STOPPING, NONE, PATIENCE, PAUSE, TOKENS, UNITS, EarlyStopping, SweepSpec
 
 MAX_RUNGS = 1_000
 
@@ -50,7 +49,8 @@ def _has_no_halts(spec: SweepSpec) -> None:
 
 def _can_halt(rule: EarlyStopping, documents: list[JobDocument]) -> None:
     if rule.unit == TOKENS:
-        raise _bad("trials halt after steps or epochs; use one of these, or set losers to stop", "unit")
+        units = "steps" if any(map(is_custom, documents)) else "steps or epochs"
+        raise _bad(f"trials halt after {units}; use {units}, or set losers to stop", "unit")
     if rule.unit == EPOCHS and any(document.data_config.streaming for document in documents):
         raise _bad(
             "streamed data has no known length, so trials can't halt at the end of an epoch; use steps, or set losers "
@@ -91,7 +91,8 @@ def _numbers(rule: EarlyStopping) -> None:
             raise _bad(f"must be a whole number, at least {least}", key)
     if rule.max < rule.min:
         raise _bad(f"{rule.max} is below min, {rule.min}; raise it: it is where trials end", "max")
-    if rule.max // rule.min > MAX_RUNGS and len(rungs_of(rule)) > MAX_RUNGS:
+    # Counted without making them: those of other rules grow by powers, and are few up to any max.
+    if rule.name == PATIENCE and rule.max // rule.min > MAX_RUNGS:
         raise _bad(f"makes more than {MAX_RUNGS} rungs up to max; raise it", "min")
 
 
@@ -106,8 +107,8 @@ def _rungs_are_reached(rule: EarlyStopping, documents: list[JobDocument]) -> Non
         most = max(map(_most_tokens, documents))
         if most < rule.max:
             raise _bad(
-                f"{rule.max} is more tokens than max_steps have, {most:g} at most by batch_size and max_seq_length; "
-                "lower it, or train longer",
+                f"{rule.max:,} is more tokens than max_steps have, {most:,.0f} at most by batch_size and max_seq_length"
+                "; lower it, or train longer",
                 "max",
             )
     if rule.unit == "epochs" and steps <= 0 and epochs < rule.max:

@@ -16,6 +16,7 @@ from app.domain.sweeps.spec import NONE, PBT, SweepSpec
 
 MAX_HALTS = 1_000
 MAX_STEPS = re.compile(r"[0-9]{1,12}")  # a script's hyperparameters are any texts
+_MAX_STEPS = "job.training_config.hyperparameters.max_steps"
 _LENGTHS = ("max_steps", "num_train_epochs")
 _STOPS_EARLY = "early_stopping_patience"
 
@@ -86,7 +87,7 @@ def _halts(spec: SweepSpec, document: JobDocument) -> None:
     if steps <= 0:
         raise BadSpec(
             "is missing: pbt compares its members after every interval of it; set it above method.interval",
-            field="job.training_config.hyperparameters.max_steps",
+            field=_MAX_STEPS,
         )
     if interval is None:
         raise BadSpec(
@@ -103,8 +104,13 @@ def _halts(spec: SweepSpec, document: JobDocument) -> None:
 def _steps(document: JobDocument) -> int:
     if not is_custom(document):
         return int(length(document, "max_steps"))
-    given = document.training_config.hyperparameters.get("max_steps", "")
-    return int(given) if MAX_STEPS.fullmatch(str(given)) else 0
+    given = document.training_config.hyperparameters.get("max_steps")
+    if given is None:
+        return 0
+    steps = int(given) if MAX_STEPS.fullmatch(str(given)) else 0
+    if steps < 1:
+        raise BadSpec("must be a whole number in digits, from 1 to 999999999999, for pbt to read it", field=_MAX_STEPS)
+    return steps
 
 
 def check_members(spec: SweepSpec) -> None:

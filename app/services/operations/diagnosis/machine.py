@@ -14,8 +14,7 @@ from app.domain.nodes.sandboxes import AT_OWN_RISK, BUBBLEWRAP, LANDLOCK, PROCES
 from app.host.bubblewrap import lack_of_sandbox
 from app.host.fork_servers import agents_socket, is_listening, supervisors_socket
 from app.host.images import lack_of_images
-from app.host.landlock import LEAST_VERSION, lack_of_landlock
-from app.host.landlock import version as landlock_version
+from app.host.landlock import lack_of_landlock
 from app.host.own_users import lack_of_users
 from app.models import Artifact, Checkpoint
 from app.services.operations.data_dir import is_without_sandbox
@@ -121,7 +120,8 @@ def sandbox(site: Site) -> Findings:
 
 
 def _second_lock() -> str:
-    return f"with{'' if landlock_version() >= LEAST_VERSION else 'out'} Landlock as a second lock"
+    lack = lack_of_landlock(in_sandbox=True)
+    return "with Landlock as a second lock" if lack is None else f"without Landlock as a second lock ({lack.detail})"
 
 
 def own_users(site: Site) -> Findings:

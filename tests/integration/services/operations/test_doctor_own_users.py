@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from app.domain.nodes.sandboxes import UNLOCKED
 from app.host import own_users
+from app.host.bubblewrap import Lack
 from app.services.operations.diagnosis import machine
 from app.services.operations.diagnosis.findings import Level
 from app.services.operations.diagnosis.site import Site
@@ -57,13 +59,23 @@ def test_jobs_without_a_sandbox_have_none(site: Site) -> None:
     assert finding.level is Level.SKIPPED
 
 
-@pytest.mark.parametrize(("version", "word"), [(3, "with"), (2, "without"), (0, "without")])
-def test_second_lock_of_the_kernel_is_told(
-    site: Site, monkeypatch: pytest.MonkeyPatch, version: int, word: str
+@pytest.mark.parametrize(
+    ("lack", "message"),
+    [
+        (None, "with Landlock as a second lock"),
+        (Lack(kind=UNLOCKED, detail="no such call"), "without Landlock as a second lock (no such call)"),
+    ],
+)
+def test_second_lock_is_told_as_nodes_try_it(
+    site: Site, monkeypatch: pytest.MonkeyPatch, lack: Lack | None, message: str
 ) -> None:
-    monkeypatch.setattr(machine, "landlock_version", lambda: version)
+    def tried(*, in_sandbox: bool) -> Lack | None:
+        assert in_sandbox
+        return lack
+
+    monkeypatch.setattr(machine, "lack_of_landlock", tried)
     monkeypatch.setattr(machine, "lack_of_sandbox", lambda: None)
 
     (finding,) = said(site, "sandbox")
 
-    assert (finding.level, finding.message) == (Level.OK, f"bubblewrap works, {word} Landlock as a second lock")
+    assert (finding.level, finding.message) == (Level.OK, f"bubblewrap works, {message}")

@@ -1,6 +1,7 @@
 """What is found before a job may wait for devices, on both databases."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,33 @@ def test_a_missing_file_fails_the_job_before_it_takes_a_device(
 
     assert (state, error_type) == (JobState.FAILED, cause)
     assert "gone" in (message or "")
+
+
+def claim_mounted(database: Database, rules: ReadingRules, **mount: Any) -> tuple[JobState, str | None]:
+    spec = make_document(resource_config={"mounts": [{"path": "/x", "type": "claim", **mount}]})
+    spec["training_config"]["base_model"]["model_id"] = f"{rules.roots[1]}/model"
+    spec["data_config"]["sources"] = []
+    state, _, message = admitted(database, rules, spec)
+    return state, message
+
+
+def test_a_missing_claim_fails_the_job_where_those_of_its_project_are_seen(
+    database: Database, rules: ReadingRules, tmp_path: Path
+) -> None:
+    claims = tmp_path / "claims"
+    (claims / "other" / "theirs").mkdir(parents=True)
+    seeing = replace(rules, claims_dir=str(claims), shared_claims=("all",))
+    assert claim_mounted(database, seeing, claim="scratch")[0] is JobState.QUEUED  # a node may have it
+    (claims / "default" / "mine").mkdir(parents=True)
+
+    for missing in ("scratch", "theirs"):
+        state, message = claim_mounted(database, seeing, claim=missing)
+        assert state is JobState.FAILED
+        assert f"mounts.0.claim: the project default has no volume claim {missing}; set create" in (message or "")
+    for there in ({"claim": "mine"}, {"claim": "all", "read_only": True}, {"claim": "scratch", "create": True}):
+        assert claim_mounted(database, seeing, **there)[0] is JobState.QUEUED
+    own = replace(seeing, data_dir=str(tmp_path))
+    assert claim_mounted(database, own, claim="scratch")[0] is JobState.QUEUED
 
 
 def test_nothing_is_said_about_directories_this_machine_does_not_have(database: Database, rules: ReadingRules) -> None:

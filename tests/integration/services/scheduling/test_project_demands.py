@@ -35,7 +35,7 @@ def test_job_waits_for_a_node_that_has_what_its_project_demands(database: Databa
     demand(database, FULL)
 
     assert planner.plan_once(database) == []
-    said = f"lacks the capabilities {FULL} (project default demands {FULL})"
+    said = f"lacks the capabilities {FULL} (its project demands {FULL})"
     assert said in job_of(database, job_id).pending_reason
     offer(database, "open", FULL, "sandbox:namespaces")
     assert [each.job_id for each in planner.plan_once(database)] == [job_id]
@@ -87,7 +87,7 @@ def test_explanation_of_a_node_counts_the_demand(api: Api) -> None:
 
     (finding,) = [each for each in node["filters"] if not each["passed"]]
     assert (finding["filter"], node["could_hold"]) == ("required_capabilities", False)
-    assert f"(project default demands {FULL})" in finding["reason"]
+    assert f"(its project demands {FULL})" in finding["reason"]
 
 
 def test_submission_that_no_node_may_hold_is_refused_by_the_name_of_the_project(api: Api) -> None:

@@ -8,7 +8,15 @@ import pytest
 from app.domain.scheduling.filters import could_fit
 from app.domain.scheduling.planner import held_back, plan
 from app.domain.scheduling.queue_order import QueuedJob
-from app.domain.scheduling.resources import Demand, Device, NodeCapacity, Request, RoleRequest, demanding, gpu_types_of
+from app.domain.scheduling.resources import (
+    Device,
+    NodeCapacity,
+    ProjectDemand,
+    Request,
+    RoleRequest,
+    demanding,
+    gpu_types_of,
+)
 from app.domain.scheduling.serving_order import Accounts
 
 
@@ -130,13 +138,13 @@ def test_a_job_that_no_ready_node_could_hold_gets_the_reason() -> None:
 
 def test_reason_names_the_project_for_what_it_alone_demands() -> None:
     own = Request(required_capabilities=frozenset({"mounts", "limits"}))
-    demand = Demand("nlp", frozenset({"limits", "sandbox:full"}))
+    demand = ProjectDemand("nlp", frozenset({"limits", "sandbox:full"}))
     asked = demanding(own, demand)
     of_role = demanding(Request(roles=(RoleRequest(role="a", count=1, each=own),)), demand).roles[0].each
 
-    said = "lacks the capabilities limits, mounts, sandbox:full (project nlp demands sandbox:full)"
+    said = "lacks the capabilities limits, mounts, sandbox:full (its project demands sandbox:full)"
     assert could_fit(asked, node("n", cpu=1)) == could_fit(of_role, node("n", cpu=1)) == said
-    assert demanding(own, Demand("nlp", frozenset({"limits"}))) is own
+    assert demanding(own, ProjectDemand("nlp", frozenset({"limits"}))) is own
 
 
 def test_labels_and_names_call_for_nodes_and_keep_away_from_them() -> None:

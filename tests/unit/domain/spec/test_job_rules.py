@@ -250,8 +250,7 @@ REFUSED: list[tuple[Any, ...]] = [
     ((f"{_DATA}.preprocess.chat_template", "{{ x }}"), PRETRAIN),
     (("resource_config.gpu_count", 0),),
     (("resource_config.ram_min_mb", 200), ("resource_config.limits", {"ram_mb": 100}), "resource_config.limits.ram_mb"),
-    ((_LIMITS, {"open_files": 255}), f"{_LIMITS}.open_files"),
-    ((_LIMITS, {"stack_mb": 7}), f"{_LIMITS}.stack_mb"),
+    *(((_LIMITS, {name: value}), f"{_LIMITS}.{name}") for name, value in (("open_files", 255), ("stack_mb", 7))),
     (
         ("resource_config.storage_min_mb", 2),
         ("resource_config.limits", {"storage_mb": 1}),
@@ -260,6 +259,7 @@ REFUSED: list[tuple[Any, ...]] = [
     (("resource_config.cpu_cores", 2), (_LIMITS, {"cpu_cores": 0.5}), f"{_LIMITS}.cpu_cores"),
     ((_MOUNTS, [{"path": "/x", "type": "data"}]),),
     ((_MOUNTS, [{"path": "/x", "type": "files"}]), *_SCRIPT, f"{_MOUNTS}.0.files"),
+    ((_MOUNTS, [{"path": "/x", "type": "claim"}]), *_SCRIPT, f"{_MOUNTS}.0.claim"),
     *(
         ((_MOUNTS, [{"path": "/x", "type": "data", name: value}]), *_SCRIPT, f"{_MOUNTS}.0.{name}")
         for name, value in (("path", "/usr"), ("source", 1), ("size_mb", 1))

@@ -51,7 +51,30 @@ def test_document_without_tracking_is_stored_without_it() -> None:
         ({"kind": "wandb"}, "token", "kind wandb needs token"),
         (wandb(username="me"), "username", "give the API key as token"),
         (wandb(experiment="a/b"), "experiment", "none of the characters"),
-        (wandb(entity="my team"), "entity", "none of the characters"),
+        (wandb(entity="my team"), "entity", "no spaces and none of the characters"),
+        (wandb(experiment="a" * 129), "experiment", "at most 128 characters"),
+        (wandb(token="***"), "token", "stands for a secret"),
+        *(
+            (wandb(token=token), "token", "at least 40 letters")
+            for token in ("k" * 39, "k" * 40 + "!", "local-" + "k" * 39, "k" * 40 + "-k", "k" * 40 + "-", "-", "a.b")
+        ),
+        *(
+            (wandb(url=url), "url", "https://api.wandb.ai, the default")
+            for url in (
+                "https://wandb.ai",
+                "https://www.wandb.ai/",
+                "https://WANDB.ai",
+                "https://API.wandb.ai",
+                "https://wandb.ai./me",
+                "https://wandb.ai/api.html",
+                "https://proxy.example/wandb.ai",
+                "https://app.wandb.ai:443",
+                "http://api.wandb.ai",
+                "https://forge.coreweave.com",
+                "https://forge.coreweave.com/api/wandb",
+                "https://qa.forge.coreweave.com",
+            )
+        ),
         (wandb(url="https://wandb.example/?x"), "url", "below which /graphql is"),
         (wandb(url="http://wandb.example"), "url", "use https"),
         (wandb(url="https://127.0.0.1"), "url", "TRAINYARD_TRACKING_ALLOW"),
@@ -105,6 +128,23 @@ def test_same_run_of_wandb_is_refused() -> None:
     error = refusal(tracked(wandb(), wandb(url="https://api.wandb.ai/")))
 
     assert error.field == "tracking.1"
+
+
+@pytest.mark.parametrize(
+    "tracker",
+    [
+        wandb(url="https://api.wandb.ai"),
+        wandb(url="https://api.forge.coreweave.com"),
+        wandb(url="https://wandb.ai.example"),
+        wandb(url="https://proxy.example/api.wandb.ai"),
+        wandb(token="local-" + "k" * 40),
+        wandb(token="wandb_v1_" + "k" * 40),
+        wandb(token="head.body-part.signature"),
+        wandb(experiment="a" * 128),
+    ],
+)
+def test_what_the_client_of_wandb_takes_is_accepted(tracker: dict[str, Any]) -> None:
+    assert spec_of(tracked(tracker)).document.tracking[0].kind == "wandb"
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])

@@ -33,6 +33,7 @@ def sources(tmp_path):
     for directory in (data / "images", code / "src", snapshot, hub / "blobs"):
         directory.mkdir(parents=True)
     (data / "out").symlink_to(code)
+    (data / "loop").symlink_to("loop")
     (code / "train.py").touch()
     (hub / "blobs" / "abc").write_text("weights")
     (snapshot / "model.bin").symlink_to("../../blobs/abc")
@@ -118,7 +119,7 @@ def test_script_gets_its_inputs_by_their_mount_paths(run, sources):
     assert (spec.script, spec.directory) == ("/code/x/train.py", str(run.path / "work"))
 
 
-@pytest.mark.parametrize("part", ["missing", "out", "out/src"])
+@pytest.mark.parametrize("part", ["missing", "out", "out/src", "loop"])
 def test_part_that_is_not_in_the_input_fails_the_job(run, sources, part):
     with pytest.raises(AttemptFailed, match=rf"mounts\.0\.sub_path: {part} does not exist in the data") as caught:
         mounted(run, sources, {"path": "/x", "type": "data", "sub_path": part})

@@ -1,7 +1,11 @@
 """Digest of the files of a model: what changes it, and how little of each file it needs."""
 
+import contextlib
+import hashlib
+
 import pytest
 
+from workers.fetching.digests import Digests
 from workers.prepare.model_files import digest_of
 
 MEBIBYTE = 1 << 20
@@ -43,3 +47,30 @@ def test_what_no_model_is_loaded_from_does_not_count(model):
 
     assert digest_of([model]) == before
     assert digest_of([]) == ""
+
+
+class Growing:
+    """A file that another job writes to faster than it is read."""
+
+    def __init__(self, file):
+        self.file = file
+
+    def read(self, size=-1):
+        assert 0 < size <= MEBIBYTE, "nothing bounds it"
+        return b"x" * size
+
+    def __getattr__(self, name):
+        return getattr(self.file, name)
+
+
+@contextlib.contextmanager
+def growing(path):
+    with path.open("rb") as file:
+        yield Growing(file)
+
+
+def test_file_that_grows_for_ever_is_not_read_for_ever(model, tmp_path):
+    assert digest_of([model], growing)
+
+    digest = Digests(tmp_path / "digests", growing).of(model / "model.safetensors")
+    assert digest == hashlib.sha256(b"x" * 5 * MEBIBYTE).hexdigest()

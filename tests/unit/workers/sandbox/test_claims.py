@@ -4,19 +4,28 @@ import os
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from app.domain.spec.locations.paths import ReadingRules
+from app.domain.spec.model import JobDocument
 from app.host.own_users import lack_of_own_users
+from trainyard.protocol.run_spec import RunSpec
+from workers.attempt_failed import AttemptFailed
+from workers.prepare.input_library import Library, LocalData, LocalModel, Sources
+from workers.prepare.job_mounts import with_mounts
+from workers.run_dir.layout import RunDirectory
+from workers.sandbox.landlock_rules import file_rules
 from workers.sandbox.mounts import mounts
 from workers.sandbox.own_user import OwnUser, take_user
 from workers.sandbox.placements import PlacementConflict
 from workers.sandbox.sandbox import Bubblewrap
 from workers.sandbox.spec import FilesystemView, Placement, SandboxSpec
+from workers.sandbox.staging import PartLost
 
 FIRST = 2_400_000 + os.getpid() % 100_000 * 8  # other tests at the same time have other users
 UIDS = range(FIRST, FIRST + 2)
@@ -45,13 +54,33 @@ class Node:
         placed = Placement(target=target, source=source, writable=writable)
         return replace(self.view, placements=(*self.view.placements, placed))
 
-    def run(self, view: FilesystemView, script: str) -> Said:
+    def run(self, view: FilesystemView, script: str, *, own_network: bool = True) -> Said:
         """What a shell in a sandbox with that view says, and its exit code. Raises OSError."""
-        with Bubblewrap().enclosed(["sh", "-c", script], SandboxSpec(view=view, user=self.user)) as enclosed:
+        spec = SandboxSpec(view=view, user=self.user, own_network=own_network)
+        with Bubblewrap().enclosed(["sh", "-c", script], spec) as enclosed:
             done = subprocess.run(
                 enclosed.command, pass_fds=enclosed.files, capture_output=True, text=True, check=False, timeout=30
             )
         return Said(done.returncode, done.stdout + done.stderr)
+
+    def input_mounted(self, kind: str) -> FilesystemView:
+        """A view with the part, which was found as an input of that kind, at the path. Raises AttemptFailed."""
+        model = LocalModel(path=self.part, visible=self.part)
+        data = LocalData(location="pvc://scratch/part", files=(), path=self.part, visible=(self.part,))
+        sources = Sources(model=model, tokenizer=None, data=(data,), script=None, code=self.part)
+        library = Library(
+            rules=ReadingRules(roots=()),
+            cache_dir=self.view.data_dir / "cache",
+            project="team",
+            project_of_job=lambda _: None,
+            claims={self.claim},
+        )
+        mount = {"path": str(TARGET), "type": kind}
+        document = JobDocument.from_json({"resource_config": {"mounts": [mount]}})
+        run = RunDirectory(self.view.run_dir)
+        spec = RunSpec(run_dir=run.path, framework="CUSTOM", training_type="SFT")
+        found = with_mounts(spec, document, sources, run, Bubblewrap(), library)
+        return replace(self.view, readable=(self.part,), placements=found.placements, claims=found.claims)
 
 
 @pytest.fixture(params=["worker", "own"])
@@ -95,8 +124,47 @@ def test_link_in_place_of_a_part_is_not_followed_out_of_the_claim(node):
     node.part.rename(node.claim / "moved")
     node.part.symlink_to(node.outside)
 
-    assert SECRET not in said_or_refused(node, node.mounting(node.part), "cat /data/name")
-    assert SECRET not in said_or_refused(node, node.mounting(node.part / "name"), "cat /data")
+    with pytest.raises(PartLost, match="part in the volume claim scratch can't be mounted: part is a link that leads"):
+        node.run(node.mounting(node.part), "cat /data/name")
+    with pytest.raises(PartLost, match="part/name in the volume claim scratch can't be mounted: name is a link"):
+        node.run(node.mounting(node.part / "name"), "cat /data")
+
+
+def test_part_that_is_gone_is_named(node):
+    with pytest.raises(PartLost, match="gone in the volume claim scratch can't be mounted: No such file or directory"):
+        node.run(node.mounting(node.claim / "gone"), "true")
+
+
+def test_mount_point_in_a_part_shows_nothing_of_what_a_link_leads_to(node):
+    inside = node.mounting(node.part)
+    view = replace(inside, placements=(*inside.placements, Placement(target=TARGET / "in", size_mb=1)))
+    assert [path.name for path in sources_below(view)] == ["name"]
+    (node.outside / "other").touch()
+    node.part.rename(node.claim / "moved")
+    node.part.symlink_to(node.outside)
+
+    with pytest.raises(PlacementConflict):
+        mounts(view)
+
+
+@pytest.mark.long
+def test_job_that_exchanges_a_part_never_chooses_what_is_listed_of_it(node):
+    (node.outside / "other").touch()
+    inside = node.mounting(node.part)
+    view = replace(inside, placements=(*inside.placements, Placement(target=TARGET / "in", size_mb=1)))
+    seen: set[str] = set()
+
+    with exchanging(node.part, node.outside):
+        for _ in range(25):
+            with suppress(PlacementConflict, FileNotFoundError):
+                seen |= {path.name for path in sources_below(view)}
+
+    assert seen <= {"name"}
+
+
+def sources_below(view: FilesystemView) -> list[Path]:
+    """What is mounted below the path."""
+    return [mount.source for mount in mounts(view) if TARGET in mount.target.parents and mount.source != Path()]
 
 
 def test_link_to_another_part_of_the_claim_shows_that(node):
@@ -112,6 +180,13 @@ def test_code_in_a_claim_is_not_exchanged_for_a_directory_of_the_machine(node):
     node.part.symlink_to(node.outside)
 
     assert SECRET not in said_or_refused(node, view, f"cat {view.code_dir}/name")
+
+
+def test_rules_of_files_name_no_part_that_could_be_exchanged(node):
+    allowed = [path for path, _ in file_rules(replace(node.view, code=node.part))]
+
+    assert node.claim in allowed
+    assert node.part not in allowed
 
 
 @pytest.mark.long
@@ -172,10 +247,46 @@ def test_job_leaves_no_program_of_the_worker_no_device_and_no_file_of_elsewhere(
     assert said == ["EPERM EPERM done ENOSYS done done EPERM done EXDEV done", "[]"]
 
 
-def test_filter_without_a_writable_claim_is_the_usual_one(node):
-    said = node.run(node.mounting(node.claim), f"cd {node.view.run_dir}; : > tool; chmod 4755 tool && echo done")
+SET_USER_ID = ": > tool; chmod 4755 tool && echo done"
+
+
+def test_job_to_which_others_may_pass_descriptors_sets_no_user_id(node):
+    alone = replace(node.view, claims=())
+
+    for view, own_network in ((node.view, True), (node.mounting(node.claim), True), (alone, False)):
+        said = node.run(view, f"cd {node.view.run_dir}; {SET_USER_ID}", own_network=own_network)
+        assert "Operation not permitted" in said.text
+
+
+def test_filter_of_other_jobs_is_the_usual_one(node):
+    said = node.run(replace(node.view, claims=()), f"cd {node.view.run_dir}; {SET_USER_ID}")
 
     assert said == (0, "done\n")
+
+
+INPUTS = ["data", "code", "model"]
+
+
+@pytest.mark.parametrize("kind", INPUTS)
+def test_link_in_place_of_an_input_that_is_mounted_is_not_followed_out_of_the_claim(node, kind):
+    node.part.rename(node.claim / "moved")
+    node.part.symlink_to(node.outside)
+
+    with pytest.raises(AttemptFailed, match=f"mounts.0: the {kind} of the job is no longer where"):
+        node.input_mounted(kind)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", INPUTS)
+def test_job_that_exchanges_an_input_never_chooses_what_another_one_mounts_of_it(node, kind):
+    seen = []
+
+    with exchanging(node.part, node.outside):
+        for _ in range(25):
+            with suppress(AttemptFailed):
+                seen.append(said_or_refused(node, node.input_mounted(kind), "cat /data/name"))
+
+    assert not [said for said in seen if SECRET in said]
 
 
 def said_or_refused(node: Node, view: FilesystemView, script: str) -> str:

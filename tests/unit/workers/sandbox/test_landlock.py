@@ -14,7 +14,7 @@ from workers.sandbox.mounts import OURS
 from workers.sandbox.sandbox import Landlocked, SandboxUnavailable, choose_sandbox
 from workers.sandbox.spec import FilesystemView, SandboxSpec
 
-needs_landlock = pytest.mark.skipif(landlock.lack_of_landlock() is not None, reason="this kernel has no Landlock")
+needs_landlock = pytest.mark.usefixtures("working_landlock")
 
 TRIES = """
 import os, sys
@@ -28,6 +28,12 @@ for action, path in zip(sys.argv[1::2], sys.argv[2::2]):
     except OSError as error:
         print(type(error).__name__)
 """
+
+
+@pytest.fixture(scope="module")
+def working_landlock() -> None:
+    if lack := landlock.lack_of_landlock():
+        pytest.skip(lack.detail)
 
 
 @pytest.fixture

@@ -149,7 +149,7 @@ def test_calls_of_trainings_work(tmp_path):
 
 
 def test_without_a_filter_there_is_no_sandbox(monkeypatch):
-    def fail():
+    def fail(**_):
         raise NoFilter("libseccomp can't be used: not found")
 
     monkeypatch.setattr("app.host.system_calls.filter_program", fail)

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from tests.doubles.wandb import FakeWandb, running_wandb
+from tests.doubles.wandb import FakeWandb, login, running_wandb
 from workers.tracking.failures import NotDelivered
 
 wandb = pytest.importorskip("wandb", reason="the extra wandb is not installed")
 
 pytestmark = pytest.mark.long  # the client starts a program of its own
 
+KEY = "k" * 40
 FACTS: dict[str, Any] = {
     "job_id": "job-1",
     "name": "support",
@@ -38,7 +39,11 @@ def make_run(server: FakeWandb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
-    yield lambda **more: WandbRun(server.url, "k" * 40, 10.0, WandbFacts(**FACTS), **more)
+
+    def make(*, url: str = server.url, seconds: float = 10.0, **more: Any) -> Any:
+        return WandbRun(url, KEY, seconds, WandbFacts(**FACTS), **more)
+
+    yield make
     wandb.teardown()
 
 
@@ -103,12 +108,12 @@ def test_run_that_late_points_have_opened_again_is_ended(server: FakeWandb, make
 def test_client_keeps_no_more_than_a_bounded_number_of_points(server: FakeWandb, make_run: Callable[..., Any]) -> None:
     run = make_run(most_unconfirmed=4)
     run.open()
-    run.act(points(1, 3))
-    run.act(points(4, 6))
+    assert run.act(points(1, 3)) == 0
+    assert run.act(points(4, 6)) == 3
 
     assert numbers(server)[:3] == [1, 2, 3]
 
-    run.act({"outcome": "completed", "seq": 6})
+    assert run.act({"outcome": "completed", "seq": 6}) == 6
     assert numbers(server) == [1, 2, 3, 4, 5, 6]
 
 
@@ -120,3 +125,56 @@ def test_points_that_the_server_refused_are_not_delivered(server: FakeWandb, mak
 
     with pytest.raises(NotDelivered, match="does not have all points"):
         run.act({"outcome": "completed", "seq": 3})
+
+
+def test_points_that_the_server_shows_a_moment_later_are_delivered(
+    server: FakeWandb, make_run: Callable[..., Any]
+) -> None:
+    run = make_run()
+    run.open()
+    run.act(points(1, 3))
+    server.late = 2
+
+    assert run.act({"outcome": "completed", "seq": 3}) == 3
+    assert server.late == 0
+
+
+def test_login_that_the_server_repeats_is_in_no_message(server: FakeWandb, make_run: Callable[..., Any]) -> None:
+    server.key = "another"
+
+    with pytest.raises(NotDelivered, match="returned error 401") as raised:
+        make_run().open()
+
+    assert raised.value.refused
+    assert "Authorization: Basic ***" in raised.value.message
+    assert login(KEY)[:16] not in raised.value.message
+
+
+def test_address_that_the_client_does_not_take_is_a_refusal(make_run: Callable[..., Any]) -> None:
+    with pytest.raises(NotDelivered, match="is not a valid server address") as raised:
+        make_run(url="https://wandb.ai").open()
+
+    assert raised.value.refused
+
+
+def test_secret_that_a_cut_goes_through_is_in_no_message(
+    make_run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(**_: Any) -> None:
+        raise wandb.Error("x" * 290 + login(KEY))
+
+    monkeypatch.setattr(wandb, "init", fail)
+
+    with pytest.raises(NotDelivered, match="W&B's client: xxx") as raised:
+        make_run().open()
+
+    assert login(KEY)[:8] not in raised.value.message
+
+
+def test_run_that_was_deleted_is_a_refusal(server: FakeWandb, make_run: Callable[..., Any]) -> None:
+    server.deleted = True
+
+    with pytest.raises(NotDelivered, match="HTTP 409: the run was previously created and deleted") as raised:
+        make_run(seconds=2.0).open()
+
+    assert raised.value.refused

@@ -89,13 +89,16 @@ def test_what_is_accepted(changes: dict[str, Any]) -> None:
             "job.training_config.hyperparameters.max_steps",
             "is missing",
         ),
-        (
-            {
-                "job": with_training(SCRIPT, hyperparameters={"max_steps": "many"}),
-                "parameters": {"lr": RATE, "optim": "a", "data_config.seed": 1},
-            },
-            "job.training_config.hyperparameters.max_steps",
-            "is missing",
+        *(
+            (
+                {
+                    "job": with_training(SCRIPT, hyperparameters={"max_steps": given}),
+                    "parameters": {"lr": RATE, "optim": "a", "data_config.seed": 1},
+                },
+                "job.training_config.hyperparameters.max_steps",
+                "must be a whole number in digits, from 1 to 999999999999",
+            )
+            for given in ("many", "", "9e2", 900.0, "-5", "0", "1000000000000")
         ),
         (
             {

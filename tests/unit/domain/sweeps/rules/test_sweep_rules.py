@@ -1,5 +1,6 @@
 """What is refused of a sweep's document, with the field that is named."""
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -235,7 +236,22 @@ def test_wrong_early_stopping(early_stopping: dict[str, Any], field: str) -> Non
 def test_patience_has_a_limited_number_of_rungs() -> None:
     job = with_training(JOB, hyperparameters={"max_steps": "2000"})
 
-    assert refused(job=job, early_stopping={"name": "patience", "min": 1, "max": 1_001}).field == "early_stopping.min"
+    for most in (1_001, 2**31 - 1):
+        found = refused(job=job, early_stopping={"name": "patience", "min": 1, "max": most})
+        assert found.field == "early_stopping.min"
+
+
+def test_rungs_of_patience_are_counted_without_making_them() -> None:
+    spec = SweepSpec.from_json(sweep(early_stopping={"name": "patience", "min": 1, "max": 2**31 - 1}))
+    tracemalloc.start()
+    try:
+        with pytest.raises(BadSpec, match="more than 1000 rungs"):
+            check(spec)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert peak < 16 << 20  # bytes
 
 
 def test_rungs_in_epochs_lie_below_the_last_one() -> None:

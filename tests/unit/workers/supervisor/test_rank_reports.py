@@ -1,0 +1,48 @@
+"""The tokens of a script's progress, which rungs and curves read as a metric."""
+
+from datetime import UTC, datetime
+from unittest.mock import Mock
+
+import pytest
+
+from app.services.telemetry.progress import MetricPoint as StoredPoint
+from config.redaction import Redaction
+from trainyard.protocol.messages import MetricPoint, Progress
+from workers.supervisor.ranks.progress_watchdog import ProgressWatchdog
+from workers.supervisor.ranks.rank_reports import RankReports
+from workers.supervisor.recording.report_writer import Reporter
+from workers.supervisor.recording.tensorboard_store import TensorboardStore
+
+Report = Progress | MetricPoint
+
+
+def logged(step: int, value: float) -> MetricPoint:
+    return MetricPoint(step=step, at=datetime.now(UTC), values={"tokens": value})
+
+
+def stored(*reported: Report, custom: bool = True) -> list[tuple[str, int, float]]:
+    reporter = Mock(spec=Reporter)
+    reports = RankReports(reporter, Mock(spec=TensorboardStore), Mock(spec=ProgressWatchdog))
+    reports.start_from(0, (), Redaction([]), custom=custom)
+    for each in reported:
+        reports.take(each)
+    points: list[StoredPoint] = [point for call in reporter.points.call_args_list for point in call.args[0]]
+    return [(point.name, point.step, point.value) for point in points]
+
+
+@pytest.mark.parametrize(
+    ("reported", "expected"),
+    [
+        ([Progress(step=1, tokens=40), Progress(step=3, tokens=120)], [("tokens", 1, 40.0), ("tokens", 3, 120.0)]),
+        ([Progress(step=1), Progress(step=2, tokens=0)], []),
+        ([logged(1, 10.0), Progress(step=1, tokens=40)], [("tokens", 1, 10.0)]),  # its own metric has precedence
+    ],
+)
+def test_tokens_of_a_scripts_progress_are_a_metric(
+    reported: list[Report], expected: list[tuple[str, int, float]]
+) -> None:
+    assert stored(*reported) == expected
+
+
+def test_a_built_in_trainer_reports_the_metric_itself() -> None:
+    assert stored(Progress(step=1, tokens=40), custom=False) == []
