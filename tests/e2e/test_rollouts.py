@@ -221,7 +221,7 @@ def test_a_training_that_waits_for_a_rollout_is_paused_without_saving_and_cancel
     reached = system.job(job_id)["current_step"]
     assert system.call("POST", f"/v1/jobs/{job_id}/resume", {})[0] == 202
     held(system, job_id, after=reached + 1)
-    assert system.call("POST", f"/v1/jobs/{job_id}/cancel", {})[0] == 202
+    assert system.call("POST", f"/v1/jobs/{job_id}/cancel", {})[0] == 200
     system.wait_for_status(job_id, "CANCELLED", seconds=30)
     wait_for(lambda: not system.processes_of(job_id), seconds=20, what="no process left")
 
@@ -263,8 +263,9 @@ def test_a_training_on_two_nodes_beside_rollouts_is_that_of_one_node(
     sent = [
         point[2] for point in system.get(f"/v1/jobs/{job_id}/metrics?names=weights_bytes")["series"]["weights_bytes"]
     ]
-    once = min(sent)
-    assert {*sent} <= {once, once * 3 / 2}, "each rollout gets a step's weights once, and again when it starts again"
+    once = min(filter(None, sent))  # the first step after an evaluation has what rollouts got for that
+    assert {*sent} <= {0, once, once * 3 / 2}, "each rollout gets a step's weights once, and again when it starts again"
+    assert sent[0] == once
     for rank in (1, 2, 3):
         assert system.log_lines(job_id, rank=rank)
 

@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 from app.domain.spec.hyperparameters import rlhf
 from workers.rank.run_context import RunSpec
 from workers.rank.spec_sections import data_config
-from workers.trainers.distributed import TIMEOUT, wait_for_all
+from workers.trainers.distributed import TIMEOUT
 from workers.trainers.hf_trainer.loop.parallelism import Gatherer, parallelism_of
 from workers.trainers.inference.engine.interface import Prompt
 from workers.trainers.rollouts.client import AWAY_SECONDS, LOAD_SECONDS, Handover
@@ -75,7 +75,7 @@ class _OfRollouts:
         seconds = time.monotonic() - begun
         if self._section is not None:
             with self._section("waiting for completions of other ranks", AWAY_SECONDS + LOAD_SECONDS):
-                wait_for_all()
+                handed = _of_all_ranks(handed)
         return found, {
             "generation_seconds": seconds,
             "weights_seconds": handed.seconds,
@@ -84,6 +84,13 @@ class _OfRollouts:
 
     def close(self) -> None:
         self._rollouts.close()
+
+
+def _of_all_ranks(handed: Handover) -> Handover:
+    """Any rank hands over what a rollout lacks when it asks it. Waits for all of them."""
+    found: list[Handover] = [handed] * dist.get_world_size()
+    dist.all_gather_object(found, handed)
+    return Handover(max(each.seconds for each in found), sum(each.bytes for each in found))
 
 
 class _OfAllRanks:
