@@ -44,6 +44,8 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--seconds", type=float, default=1.0, help="of each trial")
     parser.add_argument("--database", choices=("sqlite", "postgresql"), default="sqlite")
     given = parser.parse_args(arguments)
+    if given.devices < SLOTS or given.devices % SLOTS:
+        parser.error(f"--devices {given.devices} is not a multiple of {SLOTS}, the devices of a node")
     folder = Path(tempfile.mkdtemp(prefix="trainyard-sweep-trials-"))
     try:
         found = measured(folder, given)

@@ -34,6 +34,8 @@ def start(defaults: Mapping[str, Any], *, can_checkpoint: bool) -> Run:
     rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     if spec.instances:  # these two are of the role; reports are of rank 0 of all
         rank, world_size = int(os.environ["TRAINYARD_RANK"]), spec.world_size
+        if rank in spec.ranks_of_scripts:
+            spec = spec.beside_a_trainer()
     identity = Identity.of(spec, rank=rank, world_size=world_size)
     agreement = None
     if channel:

@@ -5,7 +5,7 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -104,17 +104,18 @@ def wait_for_end(system: System, sweep_id: str) -> None:
     )
 
 
-def kill_everything(system: System, sweep_id: str) -> None:
-    """A rank and a supervisor of what trains, the coordinator with its process of the method, node, API and Redis."""
+def kill_everything(system: System, sweep_id: str) -> int:
+    """The process of the method, the coordinator, a rank and a supervisor of what trains, node, API and Redis.
+
+    How many processes of the method there were.
+    """
     running = [
         t["job_id"] for t in trials(system, sweep_id) if t["state"] == "RUNNING" and t["job_status"] == "TRAINING"
     ]
+    searching = search_processes(system)  # now, since it ends with its coordinator
+    kill_all(searching)
     system.kill("coordinator")
-    supervisors = [system.supervisor_of(job_id) for job_id in running[:1]]
-    ranks = [rank for job_id in running[-1:] for rank in system.ranks_of(job_id)[:1]]
-    for process in (*search_processes(system), *ranks, *supervisors):
-        with contextlib.suppress(psutil.NoSuchProcess):  # a supervisor may have seen the end of its rank already
-            process.kill()
+    kill_all([*rank_and_supervisor(system, running)])
     for name in ("node-n1", "api"):
         system.kill(name)
     system.redis.stop(signal.SIGKILL)
@@ -123,18 +124,32 @@ def kill_everything(system: System, sweep_id: str) -> None:
     system.start_coordinator()
     system.start_node("n1")
     wait_for(system.is_ready, seconds=60, what="ready")
+    return len(searching)
+
+
+def kill_all(processes: Sequence[psutil.Process]) -> None:
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):  # a supervisor may have seen the end of its rank already
+            process.kill()
+
+
+def rank_and_supervisor(system: System, jobs: Sequence[str]) -> Iterator[psutil.Process]:
+    """One of each, of different jobs where several run; fewer where a job ends meanwhile."""
+    for job_id in jobs[-1:]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            yield from system.ranks_of(job_id)[:1]
+    for job_id in jobs[:1]:
+        with contextlib.suppress(psutil.NoSuchProcess, StopIteration):
+            yield system.supervisor_of(job_id)
 
 
 def search_processes(system: System) -> list[psutil.Process]:
-    """Those that answer what values to try, also when their coordinator has ended."""
+    """The coordinator's, which answers what values to try: it starts with the first question for it."""
     found = []
-    for process in psutil.process_iter():
-        try:
-            is_ours = process.environ().get("TRAINYARD_DATA_DIR") == str(system.data_dir)
-            if is_ours and "app.search" in process.cmdline():
+    for process in psutil.Process(system.pid("coordinator")).children():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if "app.search" in process.cmdline():
                 found.append(process)
-        except psutil.Error:
-            continue
     return found
 
 
@@ -147,17 +162,25 @@ def test_a_sweep_whose_processes_are_all_killed_twice_ends_as_an_undisturbed_one
         wait_for_end(system, undisturbed)
 
         disturbed = create(system, "disturbed")
-        for made in (3, 6):
-            wait_for(partial(trains, system, disturbed, made), seconds=90, what=f"{made} trials")
-            kill_everything(system, disturbed)
+        wait_for(partial(trains, system, disturbed, 3), seconds=90, what="3 trials")
+        kill_everything(system, disturbed)
+        # Three startup trials need no process of the method; those of the second half are asked of it.
+        wait_for(lambda: trains(system, disturbed, 6) and search_processes(system), seconds=90, what="6 trials")
+        searching = kill_everything(system, disturbed)
         wait_for_end(system, disturbed)
 
         assert (status_of(system, undisturbed), status_of(system, disturbed)) == ("COMPLETED", "COMPLETED")
+        assert searching == 1, "the process of the method was killed"
+        assert was_retried(system, disturbed), "a rank or a supervisor was killed"
         assert outcome(system, disturbed) == outcome(system, undisturbed)
         assert {"STOPPED", "COMPLETED"} == {t["state"] for t in trials(system, disturbed)}
         for sweep_id in (undisturbed, disturbed):
             replayed = system.get(f"/v1/sweeps/{sweep_id}/replay")
             assert (replayed["is_equal"], replayed["suggestions"]) == (True, 8)
+
+
+def was_retried(system: System, sweep_id: str) -> bool:
+    return any(system.job(t["job_id"])["attempt"] > 1 for t in trials(system, sweep_id))
 
 
 STEPS, TRIALS = 27, 6
@@ -208,7 +231,7 @@ def test_the_example_ends_with_the_same_values_and_weights_when_every_process_is
 ) -> None:
     system = make_system(TRAINYARD_STORAGE_ROOTS=str(demo_assets), **SHORT).start("n1")
     forked_agents.serve_system(system)
-    said = ended(submit_and_watch(system, example(demo_assets, "undisturbed")))
+    ended(submit_and_watch(system, example(demo_assets, "undisturbed")))
     watching = submit_and_watch(system, example(demo_assets, "disturbed"))
 
     def sweeps() -> dict[str, str]:
@@ -226,4 +249,4 @@ def test_the_example_ends_with_the_same_values_and_weights_when_every_process_is
     assert (hashes, len(hashes) > 0) == (trained_weights(system, undisturbed), True)
     assert [t["number"] for t in trials(system, disturbed)] == list(range(TRIALS))
     assert system.get(f"/v1/sweeps/{disturbed}/replay")["is_equal"] is True
-    assert any(system.job(t["job_id"])["attempt"] > 1 for t in trials(system, disturbed)), "something was killed"
+    assert was_retried(system, disturbed), "a rank or a supervisor was killed"

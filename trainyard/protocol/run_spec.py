@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +190,12 @@ class RunSpec:
         return {
             rank for each in self.instances if each.program == "script" and not custom for rank in each.global_ranks
         }
+
+    def beside_a_trainer(self) -> "RunSpec":
+        """As a script beside a built-in trainer has it: with the job's model and data, but none of the trainer's
+        settings, neither its halts nor its checkpoint.
+        """
+        return replace(self, hyperparameters={}, training_config={}, resume_checkpoint="", resume_step=0)
 
     @property
     def role_names(self) -> set[str]:

@@ -18,12 +18,13 @@ def spec_of(spec: RunSpec, instance: RoleInstance) -> RunSpec:
         port=instance.port,
         interface=spec.gang.interface if spec.gang is not None else "",
     )
+    is_beside = instance.program == "script" and spec.framework != "CUSTOM"
     return replace(
-        spec,
+        spec.beside_a_trainer() if is_beside else spec,
         gang=gang,
         instances=(),
         world_size=instance.role_world_size,
-        framework="CUSTOM" if instance.program == "script" else spec.framework,  # a script beside a built-in trainer
+        framework="CUSTOM" if is_beside else spec.framework,
         script=instance.script,
         arguments=instance.arguments,
         command=instance.command,

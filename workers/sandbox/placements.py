@@ -3,7 +3,7 @@
 import enum
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from app.storage.beneath import RefusedFile, located
 from workers.sandbox.spec import FilesystemView, Placement
 
 _NOTHING = Path(os.devnull)  # mounted over a file that no job may see
+WAY_OUT = "retry, or name another place in the claim"  # where another job has moved something
 MOST_ENTRIES = 512  # each entry of a directory that is rebuilt is a mount of its own
 
 
@@ -184,17 +185,20 @@ def _rebuilt(mount: Mount, target: Path, view: FilesystemView) -> Iterator[Mount
 
 @contextmanager
 def _opened(mount: Mount, view: FilesystemView) -> Iterator[Path]:
-    """The directory, by a descriptor if it is a part of a claim. Raises PlacementConflict for a link out of it."""
+    """The directory, by a descriptor if it is a part of a claim.
+
+    Raises PlacementConflict for a link out of it, and where another job exchanges what is read of it in the block.
+    """
     claim = view.claim_around(mount.source)
     if claim is None:
         yield mount.source
         return
-    with ExitStack() as stack:
-        try:
-            descriptor = stack.enter_context(located(mount.source, claim))
-        except (OSError, RefusedFile) as error:
-            raise PlacementConflict(f"{mount.target} can't be read in the volume claim {claim.name}") from error
-        yield Path(f"/proc/self/fd/{descriptor}")
+    try:
+        with located(mount.source, claim) as descriptor:
+            yield Path(f"/proc/self/fd/{descriptor}")
+    except (OSError, RefusedFile) as error:
+        why = error.message if isinstance(error, RefusedFile) else f"{error.strerror}; {WAY_OUT}"
+        raise PlacementConflict(f"{mount.target} can't be read in the volume claim {claim.name}: {why}") from error
 
 
 def _is_directory(path: Path) -> bool:

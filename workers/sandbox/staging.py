@@ -21,7 +21,7 @@ from app.storage.beneath import RefusedFile, located
 from workers.sandbox.claim_parts import PLACES
 from workers.sandbox.mounts import OURS, outside_of_system, software_among
 from workers.sandbox.own_user import OwnUser
-from workers.sandbox.placements import Kind, Mount
+from workers.sandbox.placements import WAY_OUT, Kind, Mount
 from workers.sandbox.spec import FilesystemView
 
 _BECOMES = f"import sys; sys.path.insert(0, {str(OURS)!r}); from workers.sandbox.claim_parts import main; main()"
@@ -104,7 +104,7 @@ def _located(part: Path, claim: Path) -> Iterator[int]:
         try:
             descriptor = stack.enter_context(located(part, claim))
         except (OSError, RefusedFile) as error:
-            why = error.message if isinstance(error, RefusedFile) else error.strerror
+            why = error.message if isinstance(error, RefusedFile) else f"{error.strerror}; {WAY_OUT}"
             raise PartLost(
                 f"{part.relative_to(claim)} in the volume claim {claim.name} can't be mounted: {why}"
             ) from error

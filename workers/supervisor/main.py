@@ -40,6 +40,7 @@ from workers.prepare.prepare import Prepared
 from workers.supervisor.recording.environment_events import environment_notes
 from workers.supervisor.recording.report_writer import Note
 from workers.run_dir.layout import remove_earlier
+from workers.sandbox.placements import PlacementConflict
 from workers.sandbox.staging import PartLost
 from workers.supervisor.next_attempt import ToRun, given_arguments, keeps_program, start_anew
 
@@ -173,7 +174,7 @@ class Supervisor:
             return
         try:
             self._ranks.launch(self._prepared, metric_names=self._assembly.metric_names, on_listener=self._gate.serve)
-        except PartLost as error:
+        except (PartLost, PlacementConflict) as error:  # exchanged since it was checked
             self._observed.failure = AttemptFailed("INVALID_CONFIG", str(error))
             return
         except OSError as error:

@@ -135,9 +135,13 @@ def _room(
 
 def asked_for(request: Request) -> str:
     """In words: ``2 GPUs on each of 3 nodes, all of one type``."""
-    is_settled = request.device_kind == "cpu" or (len(request.gpu_types) == 1 and request.gpu_types[0].name != "")
-    of_one_type = "" if is_settled else ", all of one type"
+    of_one_type = ", all of one type" if may_differ(request) else ""
     return f"{describe(request)} on each of {request.node_count} nodes{of_one_type}"
+
+
+def may_differ(request: Request) -> bool:
+    """Whether devices of more than one type are what it asks for."""
+    return request.device_kind != "cpu" and (len(request.gpu_types) != 1 or request.gpu_types[0].name == "")
 
 
 def explain(request: Request, nodes: Sequence[NodeCapacity], avoided: Collection[str] = ()) -> str:

@@ -221,12 +221,14 @@ class PortExchange(HTTPMessageDelegate):
 
     def _take_over(self, request: PortRequest, headers: HTTPHeaders) -> None:
         """Read the body, which is large, past the server. Raises StreamClosedError."""
-        stream = self._connection.detach()
+        stream, browser = self._connection.detach(), None
         try:
             browser = port_splice.taken(stream)
             self._answering = self._raw.connection = Answering(browser.connection, request.method)
         except OSError as error:  # this process may open no more files
             stream.close()
+            if browser is not None:
+                browser.connection.close()
             self.end()
             raise StreamClosedError(error) from error
         if headers.get("Expect", "").lower() == "100-continue":
@@ -305,7 +307,12 @@ class PortExchange(HTTPMessageDelegate):
             return
         if detaches and not self._is_gone:
             self._is_spliced = status != SWITCHED
-            self._tunnel = port_splice.taken(self._connection.detach())
+            stream = self._connection.detach()
+            try:
+                self._tunnel = port_splice.taken(stream)
+            except OSError:  # this process may open no more files
+                stream.close()
+                self.end()
 
     def _moved(self) -> None:
         self.active_at, self._waits_since = time.monotonic(), None

@@ -193,7 +193,7 @@ def check(
     secret_variables: Collection[str] = (),
     estimates_wait: bool = True,
 ) -> Checked:
-    """All checks before the write transaction, which blocks other writers on SQLite; the wait, if it is wanted."""
+    """All checks before the write transaction (it blocks others on SQLite); ``wait_seconds`` if ``estimates_wait``."""
     target = project or caller.home_project
     reading = plane.reading.of(target).remembering()
     found = _with_made_model(plane, caller, target, document)

@@ -31,7 +31,7 @@ def add(
     """
     for _ in range(_RACES):
         seen, new = _wanted(plane, caller, sweep_id, values)
-        checked = trials.check(plane, seen, new, caller=caller)
+        checked = trials.check(plane, seen, new, caller=caller, estimates_wait=False)
         with plane.db.write() as session:
             sweep = lookup.find_for_change(session, caller, sweep_id)
             _require_open(sweep)

@@ -99,7 +99,7 @@ REFUSED: dict[str, tuple[dict[str, Any], int, str, str]] = {
         {"early_stopping": {"name": "asha", "unit": "tokens", "min": 10, "max": 90, "losers": "pause"}},
         400,
         "early_stopping.unit",
-        "use one of these, or set losers to stop",
+        "use steps or epochs, or set losers to stop",
     ),
     "bohb without rungs": ({"method": {"name": "bohb"}}, 400, "method.name", "hyperband"),
     "nothing that counts": ({"warm_start": {"count": True}}, 400, "warm_start.count", "no sweep is named"),

@@ -61,6 +61,7 @@ def test_the_devices_of_a_training_are_those_of_all_its_instances(api: Api) -> N
     asked["tasks"][0]["count"] = 3
     problem = api.problem(api.post(DRY, asked), 400)
     assert problem["details"][0]["field"].startswith("tasks"), "all six GPUs would do, but they are of two types"
+    assert "trainer 3 × 2 GPUs (all of one type)" in problem["message"]
 
 
 @pytest.mark.usefixtures("gpus")
@@ -70,6 +71,11 @@ def test_a_training_that_cannot_fit_is_refused_at_its_role(api: Api) -> None:
     assert problem["details"][0]["field"] == "tasks.0.resource_config"
     assert "use_lora with gradient checkpointing needs" in problem["message"]
     assert "FSDP" not in problem["message"], "a training with rollouts can't be divided"
+    divided = document("meta-llama/Llama-3.1-8B")
+    divided["training_config"]["framework"] = {"type": "FSDP"}
+    problem = api.problem(api.post("/v1/jobs", divided), 400)
+    assert problem["details"][0]["field"] == "tasks.0.resource_config"
+    assert "use_lora" not in problem["message"], "which is refused with FSDP"
 
 
 @pytest.mark.usefixtures("gpus")

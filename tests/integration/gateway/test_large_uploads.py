@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from app.domain.lifecycle.states import JobState
-from app.gateway.interactive import port_splice
+from app.gateway.interactive import port_exchange, port_splice
 from app.gateway.interactive.port_splice import LEAST_BYTES
 from app.host.pipes import Pipes
 from tests.systems.port_sites import PortSite, ServedPort, end_job, saying, talking
@@ -143,24 +143,35 @@ def test_an_answer_counts_also_when_the_job_closes_while_the_body_comes(port_sit
             assert heard.endswith(b"no!")
 
 
-@pytest.mark.parametrize("where", ["connection", "pipe"])
+def scarce(*_: object) -> Any:
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+@pytest.mark.parametrize("where", ["connection", "answering", "pipe"])
 def test_one_for_which_no_file_may_be_opened_ends(
     port_site: PortSite, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    ended = threading.Event()
+    begun, ended = threading.Event(), threading.Event()
 
     def reads(connection: socket.socket, _: bytes) -> None:
+        begun.set()
         with suppress(OSError):
             while connection.recv(1 << 16):
                 pass
         ended.set()
 
-    def scarce(_: object) -> Any:
-        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+    def scarce_once_asked(*_: object) -> Any:
+        begun.wait(20)  # a reset would overtake the head
+        scarce()
 
     with talking(reads) as number:
         port = port_site.opened(number)
-        monkeypatch.setattr(*{"connection": (port_splice, "taken"), "pipe": (Pipes, "take")}[where], scarce)
+        places = {
+            "connection": (port_splice, "taken"),
+            "answering": (port_exchange, "Answering"),
+            "pipe": (Pipes, "take"),
+        }
+        monkeypatch.setattr(*places[where], scarce_once_asked)
         with connected(port_site) as browser:
             browser.sendall(head(port, LARGE))
             heard = all_of(browser)
@@ -168,6 +179,26 @@ def test_one_for_which_no_file_may_be_opened_ends(
 
     assert heard.startswith(b"HTTP/1.1 503") is (where == "pipe"), heard
     assert (b"retry later" in heard) is (where == "pipe")
+
+
+def test_an_answer_for_which_no_file_may_be_opened_ends(port_site: PortSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = threading.Event()
+
+    def answers(connection: socket.socket, _: bytes) -> None:
+        connection.settimeout(20)
+        with suppress(ConnectionError):
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % LARGE + bytes(LARGE))
+            connection.recv(1)
+        ended.set()
+
+    with talking(answers) as number:
+        port = port_site.opened(number)
+        monkeypatch.setattr(port_splice, "taken", scarce)
+        heard = port.raw(f"GET {port.prefix}/ HTTP/1.1")
+        assert ended.wait(20)
+
+    assert heard.startswith(b"HTTP/1.1 200")
+    assert len(heard.partition(b"\r\n\r\n")[2]) < LARGE
 
 
 def test_one_over_the_limit_is_refused_in_words(make_port_site: Callable[..., PortSite]) -> None:

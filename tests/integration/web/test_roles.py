@@ -113,6 +113,14 @@ def test_a_copy_keeps_all_of_the_roles_and_shows_a_row_for_each(web: Browser, jo
     assert 'data-path="tasks.2.role"' not in page.html
 
 
+def test_a_retry_names_the_command_that_changes_roles(web: Browser, job_id: str):
+    page = web.get(f"/ui/jobs/{job_id}/retry")
+
+    assert f"trainyard retry {job_id} --resource ROLE.FIELD=VALUE" in page.text
+    assert 'name="start"' in page.html
+    assert not [name for name in ("gpu_count", "node_count", "gpu_type") if f'name="{name}"' in page.html]
+
+
 def test_rows_are_made_for_as_many_roles_as_the_document_has(web: Browser):
     none, two = web.get("/ui/submit/roles?framework=CUSTOM"), web.get("/ui/submit/roles?framework=CUSTOM&row=0&row=1")
 

@@ -197,3 +197,28 @@ def test_script_on_several_ranks_that_passes_no_step_is_told_so(tmp_path: Any) -
     assert ended.exit_codes == [1, 1]
     assert {error_of(ended, rank)[0] for rank in range(2)} == {"INVALID_CONFIG"}
     assert "should_stop(step=…) on all ranks" in error_of(ended)[1]
+
+
+BESIDE = """
+import os
+os.environ["TRAINYARD_RANK"] = "1"
+from trainyard import hooks
+run = hooks.init(hyperparameters={"own": 1})
+run.progress(9)
+print(run.should_stop(), run.halts, run.hyperparameters, run.training_config, run.resume_checkpoint(), run.model_path)
+"""
+
+
+@pytest.mark.parametrize("framework", ["HF_TRAINER", "CUSTOM"])
+def test_script_beside_a_training_has_none_of_its_halts_and_settings(tmp_path: Any, framework: str) -> None:
+    place = {"index": 0, "count": 1, "ranks": 1, "role_first_rank": 0, "role_world_size": 1}
+    trains = {"role": "trainer", "program": "train", "first_rank": 0, **place}
+    judges = {"role": "judge", "program": "script", "first_rank": 1, **place}
+    resumes = {"resume_checkpoint": str(tmp_path), "resume_step": 2, "model_path": "/model"}
+
+    ended = halting(tmp_path, BESIDE, 4, 8, framework=framework, instances=[trains, judges], **resumes)
+
+    if framework == "CUSTOM":  # the scripts are the job
+        assert error_of(ended, 1)[0] == "INVALID_CONFIG"
+    else:
+        assert (ended.exit_codes, last_lines(ended)) == ([0], {"False () {'own': 1} {} None /model"})

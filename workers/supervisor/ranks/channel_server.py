@@ -136,10 +136,11 @@ class ChannelServer:
         self._listener.listen(128)
         self._listen()
 
-    def broadcast(self, message: Message) -> None:
-        """Send to every client."""
+    def broadcast(self, message: Message, *, but_for: Collection[int] = ()) -> None:
+        """Send to every client; with ``but_for`` only to those that are known not to be of these ranks."""
         for connection in self.connections:
-            connection.send(message)
+            if not but_for or (connection.greeted and connection.rank not in but_for):
+                connection.send(message)
 
     def disregard(self, ranks: Collection[int]) -> None:
         """Drop what the present processes of these ranks still say; later ones have connections of their own."""

@@ -57,6 +57,10 @@ class Observations:
         """The rank as messages name it: with the instance of the role that it belongs to."""
         return f"rank {rank} ({self.instances[rank]})" if rank in self.instances else f"rank {rank}"
 
+    def is_script(self, rank: int) -> bool:
+        """Whether the rank's program is the user's."""
+        return self.custom or rank in self.scripts
+
     def forget_failures(self, ranks: Collection[int]) -> None:
         """These ranks were started again: what they have said about their end explains nothing any more."""
         self.reported = [each for each in self.reported if each.rank not in ranks]

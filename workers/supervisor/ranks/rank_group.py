@@ -37,6 +37,7 @@ DRAIN_SECONDS = 2.0
 OF_SANDBOX = (PROXY_LISTENER, SESSIONS, KEPT)
 # To ranks a preemption is the same as a drain: save, and resume later.
 SENT_AS = {"preempt": "requeue"}
+OF_THE_TRAINING = (commands.Stop, commands.ForgetStop, commands.SaveCheckpoint)  # not of scripts beside it
 
 
 class RankGroup:
@@ -273,7 +274,7 @@ class RankGroup:
         connection.can_checkpoint = hello.can_checkpoint and self._can_be_asked
         if hello.dumps and hello.rank < self._world_size:
             self.write_stacks.add(hello.rank)
-        for command in self._pending if not connection.greeted else []:
+        for command in self._pending if not connection.greeted and hello.rank not in self._observed.scripts else []:
             connection.send(commands.to_message(command))
         connection.greeted = True
         self._announce_saving()
@@ -364,7 +365,8 @@ class RankGroup:
 
     def _send(self, command: commands.Command) -> None:
         if self._server is not None:
-            self._server.broadcast(commands.to_message(command))
+            beside = self._observed.scripts if isinstance(command, OF_THE_TRAINING) else ()
+            self._server.broadcast(commands.to_message(command), but_for=beside)
 
     def _leader(self) -> Connection | None:
         connections = self._server.connections if self._server is not None else []

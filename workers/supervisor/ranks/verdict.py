@@ -179,8 +179,7 @@ def _failed_by_itself(observed: Observations) -> bool:
 
 def _explain(observed: Observations) -> Outcome:
     first = _first_failed(observed)
-    is_script = observed.custom or (first is not None and first.rank in observed.scripts)
-    own_fault = "SCRIPT_ERROR" if is_script else "TRAINER_ERROR"
+    own_fault = _own_fault(observed, 0 if first is None else first.rank)
     # A rank that was ended because another had ended, or lost its connection to it, knows no cause.
     knowing = next((failure for failure in observed.reported if failure.error_type != "RANK_KILLED"), None)
     killed = _killed_for_memory(observed, first)
@@ -188,7 +187,7 @@ def _explain(observed: Observations) -> Outcome:
     if killed is not None and (knowing is None or killed is first):
         return _of_rank(observed, killed, "HOST_OUT_OF_MEMORY", _killed_for_memory_text(observed))
     if knowing is not None:
-        return _as_reported(observed, knowing, first, own_fault)
+        return _as_reported(observed, knowing, first, _own_fault(observed, knowing.rank))
     ended = next((failure for failure in observed.reported if first is not None and failure.rank == first.rank), None)
     if ended is not None:
         return _as_reported(observed, ended, first, "RANK_KILLED")
@@ -213,6 +212,10 @@ def _explain(observed: Observations) -> Outcome:
     )
 
 
+def _own_fault(observed: Observations, rank: int) -> str:
+    return "SCRIPT_ERROR" if observed.is_script(rank) else "TRAINER_ERROR"
+
+
 def _killed_for_memory_text(observed: Observations) -> str:
     limit = observed.exceeded_memory_mb
     return KILLED_AT_LIMIT.format(limit) if limit else KILLED_FOR_MEMORY
@@ -229,7 +232,7 @@ def _killed_for_memory(observed: Observations, first: RankExit | None) -> RankEx
 def _as_reported(observed: Observations, failure: Failure, first: RankExit | None, own_fault: str) -> Outcome:
     cause = failure.error_type if failure.error_type in CAUSES_FROM_RANKS else own_fault
     message = failure.message or f"{observed.named(failure.rank)} failed without giving a reason"
-    if observed.custom:
+    if observed.is_script(failure.rank):
         message = with_place(message, failure.stack)
     if failure.message and failure.rank in observed.instances:
         message = f"{message}; {observed.named(failure.rank)} reported it"
@@ -259,7 +262,7 @@ def _no_result(observed: Observations) -> Outcome:
 def _ended(observed: Observations, first: RankExit, own_fault: str) -> Outcome:
     """Of a script without hooks, or whose hooks said nothing, the traceback in its output says why."""
     outcome = _of_rank(observed, first, own_fault, f"ended with exit code {first.exit_code}")
-    is_uncaught = observed.custom and first.exit_code == UNCAUGHT_EXCEPTION
+    is_uncaught = observed.is_script(first.rank) and first.exit_code == UNCAUGHT_EXCEPTION
     raised = last_raised(observed.last_lines.get(first.rank, ())) if is_uncaught else None
     if raised is None:
         return outcome

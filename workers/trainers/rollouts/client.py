@@ -181,7 +181,9 @@ class RolloutClient:
             if not welcome.get("loaded"):
                 # Nothing is sent before: what the other side does not read is given up after a time, by the kernel.
                 self._wait_begins()
-                self._received(self._wire)
+                answer, _ = self._received(self._wire)
+                if answer["kind"] != handshake.READY:
+                    raise WireClosed(f"an answer of the kind {answer['kind']!r:.80} before the model is loaded")
         return self._wire
 
     def _ports_of_all(self) -> list[int]:

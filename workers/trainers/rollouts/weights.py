@@ -61,6 +61,11 @@ class Weights:
         wire.send({}, buffers)
         return sum(map(len, buffers))
 
+    def drop_copies(self) -> None:
+        """Free what was copied to be sent; it is copied again when another rollout lacks it. Not while one is sent."""
+        with self._lock:
+            self._copies.clear()
+
     def _copied(self, dtype: str) -> list[torch.Tensor]:
         """Copied once for all rollouts; on a CPU they are sent from where they are."""
         with self._lock:

@@ -15,7 +15,7 @@ from app.domain.scheduling.resources import NOTHING, Device, GpuType, NodeCapaci
 from app.domain.scheduling.roles.groups import Groups
 from app.domain.scheduling.roles.neighbours import Asked, Neighbours, preferred_of, required_of
 from app.domain.scheduling.roles.search import MOST_STEPS, searched
-from app.domain.scheduling.roles.wanted import Filling, Taken, Wanted, wanted_of
+from app.domain.scheduling.roles.wanted import Filling, Taken, Wanted, liking, wanted_of
 
 # For each affinity that is only preferred: the job has a placement already.
 _STEPS_OF_A_PREFERENCE = 200
@@ -37,7 +37,8 @@ def pack(request: Request, nodes: Iterable[NodeCapacity], last: Collection[str] 
 
 def can_pack(request: Request, nodes: Iterable[NodeCapacity]) -> bool:
     """Whether all instances could start now; quicker than `pack` for a job that prefers something."""
-    return _packed(request, [node for node in nodes if _is_open(node)], required_of(request)) is not None
+    open_nodes = [node for node in nodes if _is_open(node)]
+    return next(_by_type(request, open_nodes, required_of(request)), None) is not None
 
 
 def emptied(node: NodeCapacity) -> NodeCapacity:
@@ -76,11 +77,28 @@ def _as_preferred(request: Request, nodes: Sequence[NodeCapacity]) -> list[Taken
 def _packed(
     request: Request, nodes: Sequence[NodeCapacity], affinity: Sequence[Asked], most_steps: int = MOST_STEPS
 ) -> list[Taken] | None:
+    """Of several types, with that which the job prefers; then on the fewest nodes, on reliable ones, by the name."""
+    found = list(_by_type(request, nodes, affinity, most_steps))
+    if len(found) < 2:
+        return found[0] if found else None
+    named = {node.name: node for node in nodes}
+
+    def rank(taken: Sequence[Taken]) -> tuple[int, int, float]:
+        likings = [liking(request, named[each.node]) for each in taken]
+        reliable = round(sum(reputation for _, reputation in likings), 2)
+        return sum(liked for liked, _ in likings), len({each.node for each in taken}), reliable
+
+    return min(found, key=rank)
+
+
+def _by_type(
+    request: Request, nodes: Sequence[NodeCapacity], affinity: Sequence[Asked], most_steps: int = MOST_STEPS
+) -> Iterator[list[Taken]]:
+    """A way for each type of GPU with which there is one, by the name of the type."""
     for each in _of_one_type(request, nodes):
         found = _packed_as_asked(each, nodes, affinity, most_steps)
         if found is not None:
-            return found
-    return None
+            yield found
 
 
 def _of_one_type(request: Request, nodes: Sequence[NodeCapacity]) -> Iterator[Request]:

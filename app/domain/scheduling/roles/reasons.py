@@ -5,15 +5,21 @@ from dataclasses import replace
 
 from app.domain.scheduling.filters import NAMED, could_fit, describe
 from app.domain.scheduling.filters import excluded as not_there
+from app.domain.scheduling.gang_placement import may_differ
 from app.domain.scheduling.resources import NodeCapacity, Request, RoleRequest
 from app.domain.scheduling.roles.packing import can_pack, emptied
 from app.domain.spec.roles import SAME_NODE, Affinity
 
 
 def asked_for(request: Request) -> str:
-    """In words: ``trainer 1 × 4 GPUs and rollout 2 × 1 GPU, all at once``."""
-    *first, last = (f"{role.role} {role.count} × {describe(role.each)}" for role in request.roles)
+    """In words: ``trainer 2 × 4 GPUs (all of one type) and rollout 2 × 1 GPU, all at once``."""
+    *first, last = map(_asked_for, request.roles)
     return f"{', '.join(first)} and {last}, all at once" if first else last
+
+
+def _asked_for(role: RoleRequest) -> str:
+    of_one_type = " (all of one type)" if role.alike and role.count > 1 and may_differ(role.each) else ""
+    return f"{role.role} {role.count} × {describe(role.each)}{of_one_type}"
 
 
 def explain(request: Request, nodes: Sequence[NodeCapacity], avoided: Collection[str] = ()) -> str:

@@ -42,6 +42,13 @@ def wanted_of(request: Request) -> list[Wanted]:
     return [Wanted(place, index, role.each) for place, role in enumerate(request.roles) for index in range(role.count)]
 
 
+def liking(request: Request, node: NodeCapacity) -> tuple[int, float]:
+    """The lower, the better: how the job's preferences speak for the node, and how reliable it is."""
+    known = node.known_as
+    liked = len(request.preferred_labels & known) - len(request.avoided_labels & known)
+    return -liked, -round(node.reputation, 2)
+
+
 class Filling:
     """What the nodes can take of a job; ``nodes`` are those of them that could hold any of its instances."""
 
@@ -58,9 +65,7 @@ class Filling:
 
     def liking(self, node: NodeCapacity) -> tuple[int, float]:
         """Orders nodes that are equal otherwise: by the job's preferences, then by how reliable they are."""
-        known = node.known_as
-        liked = len(self._request.preferred_labels & known) - len(self._request.avoided_labels & known)
-        return -liked, -round(node.reputation, 2)
+        return liking(self._request, node)
 
     def shape(self, node: NodeCapacity) -> object:
         """Equal for nodes that take the same instances."""

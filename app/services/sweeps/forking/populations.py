@@ -94,11 +94,11 @@ def _fork(plane: ControlPlane, plan: _Plan, place: int) -> tuple[NewTrial, Check
         fork=Fork(parent_number=winner, checkpoint_id=plan.generation.checkpoints[winner], step=plan.generation.rung),
     )
     try:
-        return new, trials.check(plane, sweep, new)
+        return new, trials.check(plane, sweep, new, estimates_wait=False)
     except InvalidRequest as error:
         note = f"with the values of trial {winner}, because explored ones were refused: {error.message}"
         new = replace(new, values=values, note=note)
-        return new, trials.check(plane, sweep, new)
+        return new, trials.check(plane, sweep, new, estimates_wait=False)
 
 
 def _carry_out(plane: ControlPlane, plan: _Plan) -> bool:

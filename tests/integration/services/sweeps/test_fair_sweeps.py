@@ -17,6 +17,7 @@ from app.services.attempts.work_orders import Work
 from app.services.scheduling import planner
 from app.services.telemetry import progress
 from app.services.telemetry.progress import MetricPoint, Reports
+from tests.builders import walks
 from tests.builders.factories import make_project
 from tests.builders.sweep_runs import NODE, SweepRun
 from tests.builders.sweeps import make_sweep_document
@@ -26,6 +27,7 @@ from tests.systems.apps import Api
 pytestmark = [pytest.mark.long, pytest.mark.both_databases]
 
 DEVICES = 4  # of the node of a SweepRun
+SAVED_STEP = 9  # of 27, by what is preempted
 MANY: dict[str, Any] = {"max_trials": 200, "parallel_trials": 8}
 
 
@@ -73,17 +75,20 @@ class Played:
         with self.api.db.read() as session:
             stopped = session.scalars(select(Job.id).where(Job.requested == "preempt")).all()
         for job_id in stopped:
-            self._end(job_id, Outcome(kind="preempted"))
+            walks.save(self.api.db, self.trains[job_id][0], SAVED_STEP)
+            self._end(job_id, Outcome(kind="preempted", end_step=SAVED_STEP))
         placed += planner.plan_once(self.api.db) if stopped else []
         for each in placed:
             leases.claim(self.api.db, job_id=each.job_id, attempt=each.attempt, node=NODE, boot_id="boot-1")
             work = work_orders.load_work(self.api.db, each.job_id, each.attempt)
-            work_orders.enter_phase(self.api.db, work, JobState.TRAINING, start_step=0)
+            begins = work.resume[0].step if work.resume else 0
+            work_orders.enter_phase(self.api.db, work, JobState.TRAINING, start_step=begins)
             self.trains[each.job_id] = work, self.lengths[work.project]
 
     def _end(self, job_id: str, outcome: Outcome) -> None:
         work, _ = self.trains.pop(job_id)
-        reports = Reports(points=[MetricPoint(name="eval_loss", step=27, at=utc_now(), value=1.0)])
+        points = [MetricPoint(name="eval_loss", step=outcome.end_step, at=utc_now(), value=1.0)]
+        reports = Reports(points=points)
         progress.store(self.api.db, job_id=job_id, attempt=work.attempt, fence=work.fence, reports=reports)
         work_orders.finish(self.api.db, work, outcome, NO_WAIT)
 
@@ -113,11 +118,19 @@ def test_a_sweep_gives_another_project_its_share_within_one_pass_and_loses_no_tr
     played.fill()
     assert played.projects() == {"default": DEVICES}
     played.begin("second")
+    trained = set(played.trains)
 
     played.use_devices()
 
     assert played.projects() == {"default": DEVICES - 1, "second": 1}
-    for _ in range(3):
+    (preempted,) = trained - set(played.trains)
+    for _ in range(9):
         played.tick()
-    trials = played.sweeps["default"].trials()
-    assert {trial.state for trial in trials} == {"RUNNING", "COMPLETED"}
+        if walks.job_of(api.db, preempted).status == JobState.COMPLETED:
+            break
+    played.use_devices()
+    trials = {trial.job_id: trial.state for trial in played.sweeps["default"].trials()}
+    assert trials[preempted] == "COMPLETED"
+    assert set(trials.values()) == {"RUNNING", "COMPLETED"}
+    assert walks.job_of(api.db, preempted).attempt == 2
+    assert walks.attempt_of(api.db, preempted, 2).start_step == SAVED_STEP

@@ -87,6 +87,19 @@ def test_instances_of_a_training_have_gpus_of_one_type() -> None:
     }
 
 
+def test_a_training_gets_gpus_of_the_type_that_is_best_for_it() -> None:
+    alike = replace(role("trainer", 2, 1), alike=True)
+    apart, together = [node("a", "a100"), node("b", "a100")], node("c", "h100", "h100")
+
+    assert list(placed(pack(request(alike), [*apart, together])) or ()) == ["c"], "on the fewest nodes"
+    near = [replace(each, labels=frozenset({"near"})) for each in apart]
+    preferring = replace(request(alike), preferred_labels=frozenset({"near"}))
+    assert list(placed(pack(preferring, [*near, together])) or ()) == ["a", "b"], "on those that it prefers"
+    others = node("d", "a100", "a100")
+    assert list(placed(pack(request(alike), [together, others])) or ()) == ["d"], "equal ones by the name of the type"
+    assert list(placed(pack(request(alike), [together, replace(others, reputation=0.5)])) or ()) == ["c"]
+
+
 def test_an_instance_that_takes_any_device_leaves_the_rare_ones_to_others() -> None:
     asked = request(role("any", 1, 1), role("only", 1, 1, gpu_types=_types("a100")))
     found = placed(pack(asked, [node("a", "a100", "h100")]))
@@ -135,6 +148,12 @@ def test_a_preferred_node_is_taken_where_nodes_are_equal_otherwise() -> None:
 def test_a_reason_says_what_is_asked_for_and_what_is_missing() -> None:
     asked = request(role("trainer", 1, 4), role("rollout", 2, 1))
     assert asked_for(asked) == "trainer 1 × 4 GPUs and rollout 2 × 1 GPU, all at once"
+    alike = replace(role("trainer", 2, 4), alike=True)
+    of_one_type = "trainer 2 × 4 GPUs (all of one type) and rollout 2 × 1 GPU, all at once"
+    assert asked_for(request(alike, role("rollout", 2, 1))) == of_one_type
+    settled = replace(role("trainer", 2, 4, gpu_types=_types("h100")), alike=True)
+    assert asked_for(request(settled)) == "trainer 2 × 4 h100"
+    assert asked_for(request(replace(role("trainer", 2, 1, "cpu"), alike=True))) == "trainer 2 × 1 CPU slot"
     assert explain(asked, []).endswith("; no node is ready")
     small = explain(asked, [node("a", "h100")])
     assert small.endswith("no ready node could hold an instance of trainer: a has 1 of 4 such devices")

@@ -120,6 +120,31 @@ def test_a_script_beside_a_training_runs_as_one_of_framework_custom(tmp_path: Pa
     assert without_training.leading_rank is None, "what a script says of itself is not that the training can save"
 
 
+def test_a_script_beside_a_training_has_its_inputs_and_none_of_its_settings(tmp_path: Path) -> None:
+    prepared = roles(tmp_path, Redaction(), asked=beside(1))
+    spec = replace(
+        prepared.spec,
+        model_path="/model",
+        hyperparameters={"algorithm": "grpo"},
+        training_config={"halt_at": {"unit": "steps", "at": [4, 8]}},
+        resume_checkpoint="/checkpoint",
+        resume_step=4,
+    )
+
+    found = RoleProcesses(spec, tmp_path, [0, 1, 2], prepared.environments, {}, lambda *_: 0, lambda *_: None)
+    variables = found.environments()[3]
+    own = own_spec(spec, variables)
+
+    assert variables["TRAINYARD_MODEL"] == "/model"
+    assert "TRAINYARD_HALT_AT" not in variables
+    assert (own.hyperparameters, own.training_config, own.halts) == ({}, {}, ())
+    assert (own.resume_checkpoint, own.resume_step) == ("", 0)
+    trains = own_spec(spec, found.environments()[1])
+    assert (trains.halts, trains.resume_step, trains.hyperparameters) == ((4, 8), 4, {"algorithm": "grpo"})
+    custom = own_spec(replace(spec, framework="CUSTOM"), variables)
+    assert (custom.halts, custom.resume_step) == ((4, 8), 4), "the scripts are the job"
+
+
 def test_checkpoints_belong_to_the_ranks_that_train() -> None:
     assert order().world_size == 3
     assert order().saving_ranks == 2

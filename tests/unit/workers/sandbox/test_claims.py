@@ -14,11 +14,13 @@ import pytest
 from app.domain.spec.locations.paths import ReadingRules
 from app.domain.spec.model import JobDocument
 from app.host.own_users import lack_of_own_users
+from app.storage.beneath import located
 from trainyard.protocol.run_spec import RunSpec
 from workers.attempt_failed import AttemptFailed
 from workers.prepare.input_library import Library, LocalData, LocalModel, Sources
 from workers.prepare.job_mounts import with_mounts
 from workers.run_dir.layout import RunDirectory
+from workers.sandbox import placements
 from workers.sandbox.landlock_rules import file_rules
 from workers.sandbox.mounts import mounts
 from workers.sandbox.own_user import OwnUser, take_user
@@ -131,7 +133,8 @@ def test_link_in_place_of_a_part_is_not_followed_out_of_the_claim(node):
 
 
 def test_part_that_is_gone_is_named(node):
-    with pytest.raises(PartLost, match="gone in the volume claim scratch can't be mounted: No such file or directory"):
+    why = "No such file or directory; retry, or name another place"
+    with pytest.raises(PartLost, match=f"gone in the volume claim scratch can't be mounted: {why}"):
         node.run(node.mounting(node.claim / "gone"), "true")
 
 
@@ -144,6 +147,23 @@ def test_mount_point_in_a_part_shows_nothing_of_what_a_link_leads_to(node):
     node.part.symlink_to(node.outside)
 
     with pytest.raises(PlacementConflict):
+        mounts(view)
+
+
+def test_part_that_becomes_a_file_while_its_mounts_are_made_is_named(node, monkeypatch):
+    inside = node.mounting(node.part)
+    view = replace(inside, placements=(*inside.placements, Placement(target=TARGET / "in", size_mb=1)))
+
+    @contextmanager
+    def exchanged(path: Path, directory: Path) -> Iterator[int]:
+        node.part.rename(node.claim / "moved")
+        node.part.write_text("a file now")
+        with located(path, directory) as descriptor:
+            yield descriptor
+
+    monkeypatch.setattr(placements, "located", exchanged)
+    why = "Not a directory; retry, or name another place"
+    with pytest.raises(PlacementConflict, match=f"/data can't be read in the volume claim scratch: {why}"):
         mounts(view)
 
 

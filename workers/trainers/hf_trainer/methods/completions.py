@@ -4,6 +4,7 @@ import hashlib
 import os
 import time
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any, Protocol
 
 import torch.distributed as dist
@@ -117,8 +118,9 @@ class _OfAllRanks:
         handed = Handover()
         if asked is not None:  # a failure here ends this rank, and by that what the others wait for
             found, handed = self._rollouts.complete([each for of_rank in asked for each in of_rank], options, weights)
-            size = len(prompts)
-            answers = [found[rank * size : (rank + 1) * size] for rank in range(ranks)]
+            weights.drop_copies()  # an evaluation may follow, for which the gathered ones stay
+            remaining = iter(found)
+            answers = [list(islice(remaining, len(of_rank))) for of_rank in asked]
         own: list[Any] = [None]
         dist.scatter_object_list(own, answers, src=0, group=self._group)
         return own[0], {

@@ -130,6 +130,20 @@ def test_rank_that_does_not_lead_hands_over_what_a_new_rollout_lacks(start, spec
     follower.close()
 
 
+def test_copies_of_weights_are_freed_and_made_again_for_a_rollout_that_lacks_them(start, spec):
+    weights, prompts = Weights("3.0", a_model()), prompts_of(spec)
+    expected, _ = (first := asking(start(a_model(1)))).complete(prompts, SAMPLED, weights)
+
+    assert weights._copies
+    weights.drop_copies()
+    assert not weights._copies
+    found, handed = (second := asking(start(a_model(2)))).complete(prompts, SAMPLED, weights)
+    assert found == expected
+    assert handed.bytes
+    first.close()
+    second.close()
+
+
 def test_ranks_with_few_prompts_ask_different_rollouts(start, spec, monkeypatch):
     model, places = a_model(), [start(a_model(1), index=index) for index in range(2)]
     asked: list[int] = []

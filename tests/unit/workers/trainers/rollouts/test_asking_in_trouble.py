@@ -151,6 +151,25 @@ def test_rollout_that_loads_its_model_is_waited_for(tokenizer, spec, tmp_path):
     stop(server)
 
 
+def test_only_the_word_that_its_model_is_loaded_makes_a_rollout_ready(tokenizer, spec, tmp_path, monkeypatch):
+    monkeypatch.setattr(client, "MOST_LOST", 1)
+    server = RolloutServer(Place("rollout", 0, "127.0.0.1", free_port()), 0, 1, SECRET, tmp_path)
+    answer_all = server._answer_all
+
+    def says_something_else(wire: Wire, *_: object) -> None:
+        wire.send({"kind": "completions"})
+        answer_all(wire, True)
+
+    monkeypatch.setattr(server, "_answer_all", says_something_else)
+    server.start()
+    loading = threading.Timer(0.5, server.ready, [RequestHandler(a_model(1), Completer(a_model(1), tokenizer, spec))])
+    loading.start()
+    with pytest.raises(RolloutUnreachable, match="of the kind 'completions' before the model is loaded"):
+        asking(server._place).complete(prompts_of(spec), SAMPLED, Weights("0.0", a_model()))
+    loading.join()
+    stop(server)
+
+
 @pytest.mark.long
 def test_load_of_a_model_may_take_longer_than_the_kernel_keeps_what_is_not_read(tokenizer, spec, tmp_path, monkeypatch):
     """Many long prompts are more than the buffers of a connection hold."""
