@@ -39,16 +39,16 @@ def run() -> None:
         ended = _watched(jobs)
         pod = core.list_namespaced_pod(NAMESPACE, label_selector="job-name=newest").items[0]
         log = core.read_namespaced_pod_log("newest-0", NAMESPACE, container="trainer", _preload_content=False).data
-        jobs.patch_namespaced_custom_object(**JOBS, name="newest", body={"metadata": {"labels": {"stage": "done"}}})
-        labelled = jobs.list_namespaced_custom_object(**JOBS, label_selector="stage=done")["items"]
+        jobs.patch_namespaced_custom_object(**JOBS, name="newest", body={"metadata": {"labels": {"stage": "newest"}}})
+        labelled = jobs.list_namespaced_custom_object(**JOBS, label_selector="stage=newest")["items"]
         assert _refused(jobs) == 409
         jobs.delete_namespaced_custom_object(**JOBS, name="newest")
-        assert not jobs.list_namespaced_custom_object(**JOBS, label_selector="stage=done")["items"]
+        assert not jobs.list_namespaced_custom_object(**JOBS, label_selector="stage=newest")["items"]
 
     assert made["metadata"]["name"] == ended["metadata"]["name"] == "newest"
     assert (pod.metadata.name, pod.status.phase) == ("newest-0", "Succeeded")
     assert log == b"hello\n", log
-    assert [each["metadata"]["labels"] for each in labelled] == [{"team": "nlp", "stage": "done"}]
+    assert [each["metadata"]["labels"] for each in labelled] == [{"team": "nlp", "stage": "newest"}]
 
 
 def _refused(jobs: client.CustomObjectsApi) -> int:
