@@ -312,7 +312,7 @@ def test_job_that_exchanges_an_input_never_chooses_what_another_one_mounts_of_it
 def said_or_refused(node: Node, view: FilesystemView, script: str) -> str:
     try:
         return node.run(view, script).text
-    except OSError as error:
+    except (OSError, PlacementConflict) as error:
         return str(error)
 
 
