@@ -6,7 +6,7 @@ import fcntl
 import os
 
 PIPE_BYTES = 1 << 20
-SCARCE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # no pipe is to be had now
+SCARCE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # nothing more can be opened now
 
 
 class Pipes:

@@ -5,7 +5,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import BinaryIO, cast
 from app.domain.errors import InvalidRequest
 
 BLOCK_BYTES = 1 << 20
+MOST_LOOKS = 100
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Without O_NONBLOCK, opening a pipe in place of a file would block forever.
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -31,6 +32,17 @@ class Content:
 
     size_bytes: int
     sha256: str
+
+
+def resolved(path: str | Path) -> str:
+    """`os.path.realpath`, which reads a link after it has looked at it: again, when it was exchanged in between.
+
+    Raises OSError when that never ends.
+    """
+    for _ in range(MOST_LOOKS):
+        with suppress(OSError):
+            return os.path.realpath(path)
+    return os.path.realpath(path)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from app.domain.spec.locations.paths import within
+from app.storage.beneath import resolved
 from config.fetching import FetchSettings
 from workers.fetching.failures import NotThere, Refused
 from workers.fetching.listing import Found
@@ -26,7 +27,7 @@ class LocalFiles:
             status = Path(path).stat()
         except OSError:
             return None
-        if not self._allowed(os.path.realpath(path)):
+        if not self._allowed(resolved(path)):
             return Found(path=path, kind="forbidden")
         return Found(path=path, kind=_kind(status.st_mode), size=status.st_size)
 
@@ -77,11 +78,11 @@ def claimed(fetch: FetchSettings, location: str, project: str) -> tuple[str, str
     directory, where = volumes_of(fetch, location, project), volume(location)
     if directory is None:
         raise Refused("this node has no volume claims; have the administrator set TRAINYARD_FETCH_PVC_DIR")
-    base = os.path.realpath(directory / where.container)
+    base = resolved(directory / where.container)
     if not os.path.isdir(base):  # noqa: PTH112 – never raises
         of_project = f" of the project {project}" if directory.name == project else ""
         raise NotThere(f"this node has no {VOLUMES[where.scheme]} {where.container}{of_project}")
-    path = os.path.realpath(Path(base, where.path))
+    path = resolved(Path(base, where.path))
     if not within(path, base):
         raise Refused(f"it leaves the {VOLUMES[where.scheme]} {where.container}")
     return path, base

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from app.domain.spec.model import CLAIM, CODE, DATA, EMPTY, FILES, MEMORY, MODEL, JobDocument, Mount
+from app.storage.beneath import resolved
 from trainyard.protocol.run_spec import RunSpec
 from workers.attempt_failed import AttemptFailed
 from workers.prepare.input_library import Library, Sources
@@ -132,8 +133,8 @@ def _part(number: int, mount: Mount, base: Path, allowed: Sequence[Path], librar
 
     Of an input in a claim the bound is the claim: another job may put a link in place of the input at any time.
     """
-    real = Path(os.path.realpath(base / mount.sub_path))
-    bounds = [library.claim_around(path) or Path(os.path.realpath(path)) for path in (base, *allowed)]
+    real = Path(resolved(base / mount.sub_path))
+    bounds = [library.claim_around(path) or Path(resolved(path)) for path in (base, *allowed)]
     if not any(map(real.is_relative_to, bounds)) or not os.path.exists(real):  # noqa: PTH110 – never raises
         field = f"resource_config.mounts.{number}"
         message = (

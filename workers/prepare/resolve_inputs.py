@@ -16,7 +16,7 @@ from app.domain.spec.credentials import NO_ACCESS, Access
 from app.domain.spec.locations.code import is_bundle
 from app.domain.spec.locations.paths import candidates, is_hub_id, job_of_path, local_path, readable, within
 from app.domain.spec.locations.uploads import is_upload
-from app.storage.beneath import RefusedFile
+from app.storage.beneath import RefusedFile, resolved
 from workers.attempt_failed import AttemptFailed
 from workers.fetching import cache_index
 from workers.fetching.failures import FetchFailed, NotThere, Trouble, Unusable
@@ -230,7 +230,7 @@ def _data_at(library: Library, request: DataRequest, path: str, allowed: Allowed
 
 
 def _data_file(name: str, found: Found, digest: Callable[[Path], str], allowed: Allowed) -> LocalDataFile:
-    path = Path(os.path.realpath(found.path))
+    path = Path(resolved(found.path))
     if not allowed(str(path)):  # a link was exchanged since the file was found
         raise NotThere(f"{name} is a link to a place that jobs may not read")
     if not os.access(path, os.R_OK):

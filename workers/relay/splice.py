@@ -107,16 +107,15 @@ class Splice:
     def _broken(self) -> None:
         """Unless both have said that they send no more, while the job has not read all: then nothing is wrong.
 
-        A Unix socket shows a plain end at once, unlike TCP: what was said before it is passed on as far as the job
-        takes it now.
+        This also shows a plain end: at once with a Unix socket, with TCP once the job's side has ended. What was said
+        before it is passed on as far as the job takes it now.
         """
-        is_local = self._client.family == socket.AF_UNIX
-        if is_local and not self._asked.has_ended:
+        if not self._asked.has_ended:
             with contextlib.suppress(OSError):
                 while self._asked.move():
                     pass
-        waits = self._answered.has_ended if is_local else True
-        if waits and self._asked.held and not self._client.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+        is_error = self._client.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) != 0
+        if self._answered.has_ended and self._asked.held and not is_error:
             self._person.on_break = None
             self._update()
         else:

@@ -35,6 +35,7 @@ from app.gateway.interactive.port_request import CHUNKED, PortRequest
 from app.gateway.interactive.port_splice import Taken
 from app.gateway.interactive.port_upload import Answering
 from app.gateway.interactive.sandbox_connection import NotReached, RefusedThere
+from app.host.pipes import SCARCE
 from app.security import signed_tokens
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ LONGEST_BODY_SECONDS = 24 * 3600.0  # silence ends a request that stalls
 _PARAMETERS = HTTP1ConnectionParameters(
     max_body_size=UNLIMITED_BYTES, max_header_size=MOST_HEADER_BYTES, chunk_size=PIECE_BYTES
 )
+_CLOSED = Refused(502, "the job closed the connection before it answered")
+_NO_MORE_FILES = Refused(503, "this gateway may open no more files now; retry later", Retry_After="2")
 logger = logging.getLogger(__name__)
 
 
@@ -124,7 +127,7 @@ class PortExchange(HTTPMessageDelegate):
         except TrainyardError as error:
             self._refuse(port_refusals.refusal_of(error, self.address, dashboard=self._side.dashboard))
         except StreamClosedError:
-            self._refuse(Refused(502, "the job closed the connection before it answered"))
+            self._refuse(_CLOSED)
         except Exception:
             logger.exception("a request for a port failed")
             self._refuse(Refused(500, "something went wrong here; the operator finds the reason in the gateway's log"))
@@ -241,7 +244,7 @@ class PortExchange(HTTPMessageDelegate):
         try:
             is_there = await port_upload.pass_on(browser, job, length, self._side.pipes, self._moved, self._waits)
         except OSError:
-            self._give_up(Refused(503, "this gateway may open no more files now; retry later", Retry_After="2"))
+            self._give_up(_NO_MORE_FILES)
         else:
             if not is_there:
                 self.end()
@@ -263,8 +266,8 @@ class PortExchange(HTTPMessageDelegate):
                 await http.read_response(receiver)
             except StreamClosedError as error:
                 why = port_answer.why_closed(error.real_error)
-            if self._tunnel is not None:
-                await self._carry(self._tunnel, receiver)
+            if self._tunnel is not None and self._inside is not None:
+                await self._carry(self._tunnel, self._inside, receiver)
             elif receiver.is_whole:
                 self._finish()
             elif self._is_answered:
@@ -278,26 +281,31 @@ class PortExchange(HTTPMessageDelegate):
         finally:
             if self._job is not None:
                 self._job.close()
-            if self._tunnel is not None:
-                self._tunnel.connection.close()
+            for each in (self._tunnel, self._inside):
+                if each is not None:
+                    each.connection.close()
             if self._uploading is not None:
                 self._uploading.cancel()
             self._uncount()
 
-    async def _carry(self, browser: Taken, receiver: PortAnswer) -> None:
+    async def _carry(self, browser: Taken, job: Taken, receiver: PortAnswer) -> None:
         """What follows the head of an answer, to its end; nothing of it is copied here."""
         with contextlib.suppress(OSError):  # one of them broke
-            self._inside = job = port_splice.taken(cast("IOStream", self._job))
-            with job.connection:
-                if receiver.is_switched:
-                    await port_tunnel.join(browser, job, self._side.pipes, self._moved)
-                else:
-                    await port_splice.pass_on(job, browser, receiver.spliced, self._side.pipes, self._moved)
+            if receiver.is_switched:
+                await port_tunnel.join(browser, job, self._side.pipes, self._moved)
+            else:
+                await port_splice.pass_on(job, browser, receiver.spliced, self._side.pipes, self._moved)
 
     async def _head(self, status: int, headers: HTTPHeaders, *, detaches: bool) -> None:
         self.active_at = time.monotonic()
         if self._is_answered or self._is_gone:
             return
+        if detaches:  # before anything is waited for: a stream that is idle closes itself when the job's side ends
+            try:
+                self._inside = port_splice.taken(cast("IOStream", self._job))
+            except OSError as error:
+                self._refuse(_NO_MORE_FILES if error.errno in SCARCE else _CLOSED)
+                return
         self._is_answered = True
         reason = port_refusals.phrase(status)
         try:

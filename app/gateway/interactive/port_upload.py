@@ -5,6 +5,7 @@ request is written without one. Its connection ends with it.
 """
 
 import asyncio
+import contextlib
 import socket
 from typing import cast
 
@@ -15,7 +16,9 @@ from app.gateway.interactive import client_sockets, port_splice
 from app.gateway.interactive.port_splice import Moved, Taken
 from app.host.pipes import SCARCE, Pipes
 
+DRAIN_SECONDS = 5.0  # in which the browser may read an answer that came before the end of its body
 WITHOUT_BODY = (204, 304)
+_PIECE_BYTES = 1 << 16
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -52,8 +55,13 @@ class Answering(HTTPConnection):
         return self._write(self._framed(chunk))
 
     def finish(self) -> None:
-        """Close it when all is written."""
-        self._write(b"0\r\n\r\n" if self._is_chunked else b"").add_done_callback(lambda _: self.close())
+        """Close it when all is written, and the browser has ended its side or some seconds have passed.
+
+        To close a connection with unread bytes resets it, and the browser may lose an answer that it has not read yet
+        (RFC 9112, section 9.6).
+        """
+        self._writing = asyncio.create_task(self._drained(self._write(b"0\r\n\r\n" if self._is_chunked else b"")))
+        self._writing.add_done_callback(lambda _: self.close())
 
     def close(self) -> None:
         """At once."""
@@ -63,6 +71,14 @@ class Answering(HTTPConnection):
         else:  # the event loop waits for it
             self._writing.add_done_callback(lambda _: self.connection.close())
             self._writing.cancel()
+
+    async def _drained(self, written: "asyncio.Future[None]") -> None:
+        with contextlib.suppress(OSError):  # it has left, or the time is over
+            await written
+            self.connection.shutdown(socket.SHUT_WR)
+            async with asyncio.timeout(DRAIN_SECONDS):
+                while await asyncio.get_running_loop().sock_recv(self.connection, _PIECE_BYTES):
+                    pass
 
     def _framed(self, chunk: bytes) -> bytes:
         return b"%x\r\n%b\r\n" % (len(chunk), chunk) if self._is_chunked and chunk else chunk

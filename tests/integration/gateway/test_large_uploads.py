@@ -11,10 +11,11 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from tornado.iostream import IOStream
 
 from app.domain.lifecycle.states import JobState
 from app.gateway.interactive import port_exchange, port_splice
-from app.gateway.interactive.port_splice import LEAST_BYTES
+from app.gateway.interactive.port_splice import LEAST_BYTES, Taken
 from app.host.pipes import Pipes
 from tests.systems.port_sites import PortSite, ServedPort, end_job, saying, talking
 
@@ -181,8 +182,17 @@ def test_one_for_which_no_file_may_be_opened_ends(
     assert (b"retry later" in heard) is (where == "pipe")
 
 
-def test_an_answer_for_which_no_file_may_be_opened_ends(port_site: PortSite, monkeypatch: pytest.MonkeyPatch) -> None:
-    ended = threading.Event()
+@pytest.mark.parametrize("whose", ["job", "browser"])
+def test_an_answer_for_which_no_file_may_be_opened_ends(
+    port_site: PortSite, monkeypatch: pytest.MonkeyPatch, whose: str
+) -> None:
+    ended, take = threading.Event(), port_splice.taken
+    fails = iter([True] if whose == "job" else [False, True])
+
+    def take_or_fail(stream: IOStream) -> Taken:
+        if next(fails):
+            scarce()
+        return take(stream)
 
     def answers(connection: socket.socket, _: bytes) -> None:
         connection.settimeout(20)
@@ -193,11 +203,12 @@ def test_an_answer_for_which_no_file_may_be_opened_ends(port_site: PortSite, mon
 
     with talking(answers) as number:
         port = port_site.opened(number)
-        monkeypatch.setattr(port_splice, "taken", scarce)
+        monkeypatch.setattr(port_splice, "taken", take_or_fail)
         heard = port.raw(f"GET {port.prefix}/ HTTP/1.1")
         assert ended.wait(20)
 
-    assert heard.startswith(b"HTTP/1.1 200")
+    assert heard.startswith(b"HTTP/1.1 503" if whose == "job" else b"HTTP/1.1 200")
+    assert (b"retry later" in heard) is (whose == "job")
     assert len(heard.partition(b"\r\n\r\n")[2]) < LARGE
 
 

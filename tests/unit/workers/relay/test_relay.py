@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from app.host import processes
@@ -114,6 +115,31 @@ def test_engine_notices_a_client_that_hung_up(tmp_path: Path, port: int) -> None
             client.sendall(f"TRAINYARD/1 {TOKEN}\n".encode())
             assert client.recv(3) == b"OK\n"
         assert ended.wait(10)
+
+
+def test_what_a_client_says_last_arrives_after_the_engine_has_ended_its_side(tmp_path: Path, port: int) -> None:
+    got, heard = list[bytes](), threading.Event()
+
+    def listens(connection: socket.socket) -> None:
+        connection.shutdown(socket.SHUT_WR)
+        while piece := connection.recv(1 << 16):
+            got.append(piece)
+        heard.set()
+
+    (relay_process,) = psutil.Process().children()
+    with (
+        engine_at(tmp_path / "engine.sock", listens),
+        socket.create_connection(("127.0.0.1", port), timeout=10) as client,
+    ):
+        client.sendall(f"TRAINYARD/1 {TOKEN}\n".encode())
+        assert (client.recv(3), client.recv(1)) == (b"OK\n", b"")
+        relay_process.suspend()  # so that it sees the last bytes and the end together
+        client.sendall(b"last")
+        client.shutdown(socket.SHUT_WR)
+        relay_process.resume()
+        assert heard.wait(10)
+
+    assert got == [b"last"]
 
 
 @pytest.mark.long

@@ -14,7 +14,7 @@ import pytest
 from app.domain.spec.locations.paths import ReadingRules
 from app.domain.spec.model import JobDocument
 from app.host.own_users import lack_of_own_users
-from app.storage.beneath import located
+from app.storage.beneath import located, resolved
 from trainyard.protocol.run_spec import RunSpec
 from workers.attempt_failed import AttemptFailed
 from workers.prepare.input_library import Library, LocalData, LocalModel, Sources
@@ -307,6 +307,14 @@ def test_job_that_exchanges_an_input_never_chooses_what_another_one_mounts_of_it
                 seen.append(said_or_refused(node, node.input_mounted(kind), "cat /data/name"))
 
     assert not [said for said in seen if SECRET in said]
+
+
+def test_path_is_resolved_while_another_job_exchanges_a_part_of_it(node):
+    """Python reads a link after it has looked at it: one of twenty calls fails when a job does it all the time."""
+    with exchanging(node.part, node.outside):
+        found = {resolved(node.part) for _ in range(1000)}
+
+    assert found <= {str(node.part), str(node.outside)}
 
 
 def said_or_refused(node: Node, view: FilesystemView, script: str) -> str:
