@@ -31,8 +31,8 @@ test: $(STAMP)  ## tests on real Redis, SQLite and PostgreSQL, in three processe
 	@$(RUN)/python -m pytest $(PARALLEL) $(RECORD) $(ARGS)
 
 test-long: WORKERS = 2
-# The tests of a file share trainings: they stay in one process.
-test-long: DIST = loadfile
+# The tests of a file share trainings: they stay in one process. Those of several files share a system (tests/whole_systems.py).
+test-long: DIST = loadfile -p tests.whole_systems
 test-long: $(STAMP)  ## the tests that take longest: whole systems, also killed ones, walks over all routes, exact resumes
 	@scripts/install-system-packages
 	@$(RUN)/python -m pytest -m "long and not nightly" $(PARALLEL) $(RECORD) $(ARGS)
@@ -46,7 +46,7 @@ test-web: $(STAMP)  ## Chromium before the dashboard: every page and action, key
 	@scripts/install-system-packages chromium || echo 'No Chromium: the tests of the dashboard will be skipped.'
 	@$(RUN)/python -m pytest -m web tests/web $(RECORD) $(ARGS)
 
-test-nightly: DIST = loadfile
+test-nightly: DIST = loadfile -p tests.whole_systems
 test-nightly: WORKERS = 2
 test-nightly: $(STAMP)  ## the variants that CI skips (tests/nightly.toml): half an hour
 	@scripts/install-system-packages

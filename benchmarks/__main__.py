@@ -27,8 +27,8 @@ BENCHMARKS = {
     "start": "benchmarks.start",
     "submit": "benchmarks.submit",
     "sweep_beside_ray": "benchmarks.sweep_beside_ray",
-    "sweep_trials": "benchmarks.sweep_trials",
     "sweeps": "benchmarks.sweeps",
+    "viewers": "benchmarks.viewers",
     "vocabularies": "benchmarks.vocabularies",
     "web": "benchmarks.web",
 }

@@ -6,7 +6,8 @@ A real coordinator and a real broker make, admit, plan and end the trials of one
 plays the nodes and writes what a supervisor writes for each trial (`benchmarks/played_nodes.py`), but trains nothing.
 The time runs from the creation of the sweep to its end; ideal are `trials × seconds / devices`. Beside it stands the
 processor time of each process for one trial, which hardly depends on other load of the machine: where their sum is
-above `seconds × cores / devices`, the machine is too small for the goal. One JSON line on standard output.
+above `seconds × cores / devices`, the machine is too small for the goal. One JSON line on standard output. A part of
+`benchmarks.sweeps`.
 """
 
 import argparse
@@ -16,6 +17,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -38,6 +40,13 @@ END_SECONDS = 3600.0
 
 
 def main(arguments: list[str]) -> None:
+    report = reported(arguments)
+    print(table(report), file=sys.stderr)
+    print(json.dumps({**report, "machine": description()}))
+
+
+def reported(arguments: list[str]) -> dict[str, Any]:
+    """What was measured, by arguments of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=10_000)
     parser.add_argument("--devices", type=int, default=16, help=f"a multiple of {SLOTS}")
@@ -54,11 +63,16 @@ def main(arguments: list[str]) -> None:
     ideal = given.trials * given.seconds / given.devices
     ratio = found["seconds"] / ideal
     settings = {name: getattr(given, name) for name in ("trials", "devices", "database")}
-    report = {"benchmark": "sweep_trials", **settings, "ideal_seconds": ideal, "ratio": round(ratio, 2), **found}
-    kept = "kept" if ratio <= GOAL else "NOT KEPT"
-    print(f"{found['seconds']:.1f} s, {ratio:.2f} of the ideal time, goal ≤ {GOAL}: {kept}", file=sys.stderr)
-    print(f"processor time of a trial, ms: {found['cpu_ms']}", file=sys.stderr)
-    print(json.dumps({**report, "machine": description()}))
+    return {"benchmark": "sweep_trials", **settings, "ideal_seconds": ideal, "ratio": round(ratio, 2), **found}
+
+
+def table(report: Mapping[str, Any]) -> str:
+    kept = "kept" if report["ratio"] <= GOAL else "NOT KEPT"
+    return (
+        f"{report['trials']} short trials on {report['devices']} devices ({report['database']}): "
+        f"{report['seconds']:.1f} s, {report['ratio']:.2f} of the ideal time, goal ≤ {GOAL}: {kept}\n"
+        f"processor time of a trial, ms: {report['cpu_ms']}"
+    )
 
 
 def measured(folder: Path, given: argparse.Namespace) -> dict[str, Any]:

@@ -1,13 +1,13 @@
-"""Sweeps: from a trial's end to the next trial, and what early stopping and TPE are worth (B12).
+"""Sweeps: from a trial's end to the next trial, what early stopping and TPE are worth, and many short trials (B12).
 
-    python -m benchmarks.sweeps [--observed 100,1000] [--rounds 30] [--databases sqlite,postgresql]
+    python -m benchmarks.sweeps [--observed 100,1000] [--rounds 30] [--databases sqlite,postgresql] [--trials 10000]
 
 The loop of a coordinator takes a sweep further in this process, with the process of the method as in the product, on a
 database with as many trials that have ended as ``--observed`` says. A round: a job ends, and the time runs until the
 next trial and its job are stored; beside it stands the processor time of a round, that of the method's process and of
 the database included, which hardly depends on other load of the machine. Nothing trains: the losses by which the worth
-is measured are those of a made-up bowl, whose values fall with the steps. One JSON line on standard output, a table on
-standard error.
+is measured are those of a made-up bowl, whose values fall with the steps. Then a real coordinator runs `--trials` short
+trials (`benchmarks/sweep_trials.py`; 0: none). One JSON line on standard output, a table on standard error.
 """
 
 import argparse
@@ -35,7 +35,7 @@ from app.models import Sweep, Trial
 from app.models.base import utc_now
 from app.services.operations.bootstrap import prepare
 from app.services.sweeps.search.suggestions import Suggestions
-from benchmarks import servers
+from benchmarks import servers, sweep_trials
 from benchmarks.machine import description
 from benchmarks.processor_time import seconds_by_child
 from config.settings import load_settings
@@ -60,9 +60,11 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--observed", default="100,1000")
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--databases", default="sqlite,postgresql")
+    parser.add_argument("--trials", type=int, default=10_000, help="short ones, on the first of the databases")
     given = parser.parse_args(arguments)
+    kinds = given.databases.split(",")
     observed = [int(each) for each in given.observed.split(",")]
-    nexts = [row for kind in given.databases.split(",") for row in ends_to_nexts(kind, observed, given.rounds)]
+    nexts = [row for kind in kinds for row in ends_to_nexts(kind, observed, given.rounds)]
     report = {
         "benchmark": "sweeps",
         "rounds": given.rounds,
@@ -70,6 +72,9 @@ def main(arguments: list[str]) -> None:
         "worth": {"asha_steps": asha_steps(27), "tpe_gap": tpe_gap(trials=60, parallel=8, seeds=range(10))},
         "machine": description(),
     }
+    if given.trials:
+        of_trials = ["--trials", str(given.trials), "--database", kinds[0]]
+        report["short_trials"] = sweep_trials.reported(of_trials)
     print(table(report), file=sys.stderr)
     print(json.dumps(report))
 
@@ -227,6 +232,8 @@ def table(report: Mapping[str, Any]) -> str:
         f"ASHA: {asha['share']:.2f} of the steps (goal ≤ {STEPS_SHARE}), best {asha['worse']:.1%} worse (goal ≤ 2 %)",
         f"TPE: {worth['tpe_gap']:.2f} of random's gap to the optimum (goal ≤ {GAP_SHARE})",
     ]
+    if "short_trials" in report:
+        lines.append(sweep_trials.table(report["short_trials"]))
     return "\n".join(lines)
 
 

@@ -42,6 +42,7 @@ from tests.systems.servers import PostgresServer
 
 BUDGETS = {"cpu_ms": 50.0, "kilobytes": 80.0, "requests": 8, "elements": 2000, "points": 1000, "interactive_s": 1.0}
 CURVES_INTERACTIVE_S = 1.5
+OPENS = 3  # of each page in Chromium; the median counts
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 LINKED = re.compile(r'(?:src|href)="/ui/static/\w+/([^"]+)"')
@@ -244,22 +245,24 @@ def in_chromium(api: Api, pages: dict[str, str]) -> dict[str, dict[str, Any]]:
 
 
 def _opened(page: Page, name: str, path: str) -> dict[str, Any]:
-    page.goto("about:blank")
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
-    began = time.perf_counter()
-    page.goto(path, wait_until="load")
-    if name == "job: curves":
-        page.locator(".curve canvas").first.wait_for()
-    seconds = time.perf_counter() - began
+    seconds = [_seconds_until_usable(page, name, path) for _ in range(OPENS)]
     if name == "job: curves":
         for panel in page.locator(".curve").all():  # all of them have been drawn
             panel.scroll_into_view_if_needed()
             panel.locator("canvas").wait_for()
     return {
-        "interactive_s": round(seconds, 2),
+        "interactive_s": round(median(seconds), 2),
         "live_elements": page.evaluate("document.getElementsByTagName('*').length"),
     }
+
+
+def _seconds_until_usable(page: Page, name: str, path: str) -> float:
+    page.goto("about:blank")
+    began = time.perf_counter()
+    page.goto(path, wait_until="load")
+    if name == "job: curves":
+        page.locator(".curve canvas").first.wait_for()
+    return time.perf_counter() - began
 
 
 def exceeded(pages: dict[str, dict[str, Any]], curve: dict[str, Any]) -> list[str]:

@@ -26,6 +26,7 @@ from config.publishing import PublishSettings
 from config.redaction import masked_forms
 from config.retention import RetentionSettings
 from config.scheduling import QuarantineSettings, SchedulerSettings, ScoreSettings
+from config.smtp import SmtpSettings
 from config.storage import StorageSettings
 from config.sweeps import SweepSettings
 from config.tracking import TrackingSettings
@@ -148,6 +149,7 @@ class Settings:
     node: NodeSettings
     retention: RetentionSettings
     webhook: WebhookSettings
+    smtp: SmtpSettings
     tracking: TrackingSettings
     security: SecuritySettings
     flower: FlowerSettings
@@ -389,6 +391,7 @@ def _contradictions(settings: Settings) -> list[str]:
         problems.append("TRAINYARD_NODE_HEARTBEAT_SECONDS must be at most half of TRAINYARD_NODE_LOST_SECONDS")
     problems += settings.thread_shares.contradictions(settings.api.threads)
     problems += settings.oidc.contradictions()
+    problems += settings.smtp.contradictions()
     problems += settings.fetch.contradictions()
     if settings.broker.url.startswith("rediss://") and "ssl_cert_reqs=required" not in settings.broker.url:
         # Without it redis-py accepts any certificate and only logs a warning.

@@ -26,6 +26,10 @@ HEADS = (
     "makespan",
     "finished",
 )
+ROLE_HEADS = (
+    *("policy", "role", "jobs", "instances", "nodes", "devices", "progress", "goodput"),
+    *("restarted alone", "ended attempts"),
+)
 WAIT_HEADS = ("policy", "jobs by", "", "jobs", "mean", "p50", "p95", "longest")
 
 
@@ -75,6 +79,26 @@ def wait_rows(reports: Mapping[str, Report]) -> list[tuple[Any, ...]]:
         for class_, waits in report.waits.items()
         if class_ != "all"
         for value, each in waits.items()
+    ]
+
+
+def role_rows(reports: Mapping[str, Report]) -> list[tuple[Any, ...]]:
+    """One row per policy and role, with the columns ``ROLE_HEADS``."""
+    return [
+        (
+            name,
+            role,
+            use.jobs,
+            use.instances,
+            f"{use.nodes:.2f}",
+            f"{use.device_hours:.1f} h",
+            f"{use.progress:.1%}",
+            f"{use.goodput:.1%}",
+            use.restarts,
+            use.failures,
+        )
+        for name, report in reports.items()
+        for role, use in report.roles.items()
     ]
 
 

@@ -2,6 +2,7 @@
 
 import math
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from app.domain.scheduling.preemption import Running
@@ -35,6 +36,7 @@ class Stay:
     nodes: tuple[str, ...]
     device_type: str
     amount: float
+    instances: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # role → the node of each of its instances
 
     @property
     def device_seconds(self) -> float:
@@ -51,8 +53,11 @@ class JobResult:
     never_started: bool = False  # it was still pending when no event was left
     pending_reason: str = ""  # its last pending reason
     ended_at: float | None = None
+    done_seconds: float = 0.0  # of its work, by the attempts that have ended
     preemptions: int = 0
     lost_seconds: float = 0.0  # of work that had to be repeated
+    restarts: dict[str, int] = field(default_factory=dict)  # role → its instances that were started again alone
+    failures: dict[str, int] = field(default_factory=dict)  # role → attempts that an instance of it has ended
 
     @property
     def wait_seconds(self) -> float | None:
@@ -74,6 +79,9 @@ class Worker:
         self._held: Allocation | None = None
         self._started_at = 0.0
         self._allowed: float | None = None  # maximum time with its devices in this attempt
+        self._failures = list(job.failures)  # to come
+        self._waited = 0.0  # seconds of this attempt for instances that are started again
+        self._reached = 0.0  # seconds of work of this attempt when the last of them failed
         # Seeded by its id, so that its error is the same under every policy.
         self._eta_factor = math.exp(random.Random(job.job_id).gauss(0, 1) * behaviour.eta_sigma)  # noqa: S311
 
@@ -96,11 +104,45 @@ class Worker:
         self.attempts += 1
         self._held, self._started_at, self._allowed = held, now, self._at_most()
         self.is_stopping = self.leaves = False
-        return now + self._behaviour.start_seconds + self._left
+        self._waited = self._reached = 0.0
+        return now + self.ends_in(now)
 
     def ends_in(self, now: float) -> float:
-        """Seconds until its work is done."""
-        return max(0.0, self._started_at + self._behaviour.start_seconds + self._left - now)
+        """Seconds until its work is done, if nothing fails."""
+        return max(0.0, self._works_from + self._left - now)
+
+    @property
+    def _works_from(self) -> float:
+        """When its work would have begun, had it not been interrupted since."""
+        return self._started_at + self._behaviour.start_seconds + self._waited
+
+    def next_failure(self, now: float) -> float | None:
+        """When an instance fails next in this attempt; None: never."""
+        if not self._failures:
+            return None
+        done = self.job.seconds - self._left
+        return max(now, self._works_from + self._failures[0].after_seconds - done)
+
+    def restart_instance(self, now: float) -> bool:
+        """Start the failed instance again, for which the others wait; False: its failure ends the attempt."""
+        role = self._failures[0].role
+        if role not in self.job.restart_alone:
+            return False
+        del self._failures[0]
+        self._reached = self._worked(now)
+        self._waited += self._behaviour.start_seconds
+        self.outcome.restarts[role] = self.outcome.restarts.get(role, 0) + 1
+        return True
+
+    def fail(self, now: float) -> None:
+        """End the attempt by the failed instance; the job resumes from its last checkpoint."""
+        role = self._failures.pop(0).role
+        worked = self._worked(now)
+        lost = worked % self._behaviour.checkpoint_seconds
+        self._left -= worked - lost
+        self.outcome.failures[role] = self.outcome.failures.get(role, 0) + 1
+        self.outcome.lost_seconds += lost
+        self._close(now)
 
     def running(self, now: float, *, may_preempt: bool) -> list[Running]:
         """The job as the planner sees it, one entry per node; as in ``services/scheduling/running_jobs.py``."""
@@ -123,7 +165,8 @@ class Worker:
                 devices=devices,
                 share=held.placement.share,
                 elsewhere=held.amount - len(devices) * held.placement.share / WHOLE,
-                quantities=held.quantities,
+                quantities=held.quantities[node],
+                by_kind=job.request.amounts if job.request.roles else {},
                 may_be_preempted=may_be_preempted,
                 is_stopping=self.is_stopping,
                 loss=loss,
@@ -165,8 +208,10 @@ class Worker:
                 nodes=tuple(held.parts),
                 device_type=device_type,
                 amount=held.amount,
+                instances=_instances(held),
             )
         )
+        self.outcome.done_seconds = self.job.seconds - self._left
         self._held = None
 
     def _started(self) -> Allocation:
@@ -176,7 +221,7 @@ class Worker:
 
     def _worked(self, now: float) -> float:
         """Seconds of work in this attempt."""
-        return min(self._left, max(0.0, now - self._started_at - self._behaviour.start_seconds))
+        return min(self._left, max(self._reached, now - self._works_from))
 
     def _at_most(self) -> float | None:
         """Maximum time with its devices in the next attempt.
@@ -188,3 +233,9 @@ class Worker:
             return None
         done = self.job.seconds - self._left
         return max(self._left, self.job.max_runtime_seconds - done) + self._behaviour.start_seconds
+
+
+def _instances(held: Allocation) -> dict[str, tuple[str, ...]]:
+    placed = sorted((each.role, each.index, part.node) for part in held.placement.parts for each in part.instances)
+    roles = dict.fromkeys(role for role, _, _ in placed)
+    return {role: tuple(node for other, _, node in placed if other == role) for role in roles}

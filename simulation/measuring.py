@@ -8,6 +8,7 @@ from types import MappingProxyType
 from simulation.fairness import Share, jain, shares
 from simulation.jobs import JobResult
 from simulation.replay import Replay
+from simulation.role_use import RoleUse, role_use
 from simulation.trace import TraceJob
 
 # Classes by which waits are compared.
@@ -52,6 +53,7 @@ class Report:
     goodput: float
     makespan_seconds: float
     passes: int
+    roles: Mapping[str, RoleUse]
 
 
 def measure(done: Replay) -> Report:
@@ -76,6 +78,7 @@ def measure(done: Replay) -> Report:
         goodput=worked / used if used else 0.0,
         makespan_seconds=done.ended_at - since,
         passes=done.passes,
+        roles=role_use(outcomes),
     )
 
 

@@ -12,6 +12,7 @@ from app.domain.scheduling.planner import Plan, Planning, Policy
 from app.domain.scheduling.planning_pass import run_pass
 from app.domain.scheduling.queue_order import QueuedJob
 from app.domain.scheduling.resources import NodeCapacity
+from app.domain.scheduling.roles.packing import pack
 from app.domain.scheduling.scoring import Weights
 from simulation.replay import Planner
 from simulation.site import View
@@ -61,6 +62,9 @@ def first_come(*, passing: bool) -> Planner:
 
 def _first_fit(job: QueuedJob, nodes: dict[str, NodeCapacity]) -> Placement | None:
     request = job.request
+    if request.roles:
+        packed = pack(request, nodes.values())
+        return None if packed is None else _given(job, list(packed), nodes)
     found: dict[str, list[Part]] = {}  # device type → on the first nodes by name
     for node in nodes.values():
         for alike in alike_in(request, node):
@@ -74,12 +78,12 @@ def _first_fit(job: QueuedJob, nodes: dict[str, NodeCapacity]) -> Placement | No
 
 
 def _given(job: QueuedJob, parts: list[Part], nodes: dict[str, NodeCapacity]) -> Placement:
-    first, *others = parts
-    share = share_on(job.request, first.devices[0])
+    placement = Placement.of(job.job_id, parts)
+    share = share_on(job.request, placement.devices[0])
     for part in parts:
-        held = nodes[part.node].held + job.request.quantities
+        held = nodes[part.node].held + part.quantities(job.request)
         nodes[part.node] = replace(nodes[part.node].given((d.index for d in part.devices), share), held=held)
-    return Placement(job_id=job.job_id, node=first.node, devices=first.devices, share=share, others=tuple(others))
+    return replace(placement, share=share)
 
 
 def _packing(weights: Weights) -> Weights:

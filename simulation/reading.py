@@ -18,6 +18,7 @@ from types import MappingProxyType
 from app.domain.scheduling.resources import Device, GpuType, NodeCapacity, Request, gpu_types_of, normalise_gpu_type
 from app.domain.units import WHOLE
 from simulation.csv_rows import BadTrace, Row, read_rows
+from simulation.role_columns import FAILURES, ROLES, failures_text, roles_text, with_roles
 from simulation.trace import TraceJob
 
 # (priority, preemptible) of the QoS classes of the openb trace.
@@ -40,6 +41,8 @@ JOB_COLUMNS = (
     "preemptible",
     "min_runtime_seconds",
     "max_runtime_seconds",
+    ROLES,
+    FAILURES,
 )
 NODE_COLUMNS = ("name", "gpus", "gpu_type", "gpu_memory_mb", "cpu_slots", "cpu_cores", "ram_mb")
 GPU_MEMORY_MB = 81_920  # default of traces without it
@@ -98,6 +101,8 @@ def trace_lines(trace: Iterable[TraceJob]) -> Iterator[str]:
     yield ",".join(JOB_COLUMNS)
     for job in trace:
         request = job.request
+        # Instances of a job with roles have equal amounts here.
+        each = request.roles[0].each if request.roles else request
         most = "" if job.max_runtime_seconds is None else f"{job.max_runtime_seconds:g}"
         gpus = request.device_count if request.device_kind == "cuda" else 0
         values = (
@@ -107,15 +112,17 @@ def trace_lines(trace: Iterable[TraceJob]) -> Iterator[str]:
             job.project,
             job.queue,
             job.priority,
-            gpus,
-            "|".join(each.name for each in request.gpu_types),
-            request.gpu_share / WHOLE,
-            request.node_count,
-            request.cpu_cores,
-            request.ram_min_mb,
+            "" if request.roles else gpus,
+            "|".join(kind.name for kind in each.gpu_types),
+            "" if request.roles else request.gpu_share / WHOLE,
+            "" if request.roles else request.node_count,
+            each.cpu_cores,
+            each.ram_min_mb,
             str(job.is_preemptible).lower(),
             f"{job.min_runtime_seconds:g}",
             most,
+            roles_text(request, job.restart_alone),
+            failures_text(job),
         )
         yield ",".join(str(value) for value in values)
 
@@ -160,7 +167,7 @@ def _own_job(row: Row) -> TraceJob:
         raise row.bad("max_runtime_seconds", f"no less than run_seconds, {seconds:g}")
     if (priority := row.whole("priority", 5)) > 10:
         raise row.bad("priority", "a whole number from 0 to 10")
-    return TraceJob(
+    job = TraceJob(
         job_id=row.text("job_id", f"job{row.line:06}"),
         arrives_at=row.number("submitted_at", least=-1e12),
         seconds=seconds,
@@ -180,6 +187,7 @@ def _own_job(row: Row) -> TraceJob:
             ram_min_mb=row.whole("ram_mb", 0),
         ),
     )
+    return with_roles(row, job)
 
 
 def _own_node(row: Row) -> NodeCapacity:

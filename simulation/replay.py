@@ -14,12 +14,15 @@ from app.domain.scheduling.fair_share import ProjectQuota, never_fits
 from app.domain.scheduling.filters import explain
 from app.domain.scheduling.placement import Placement
 from app.domain.scheduling.planner import Plan
+from app.domain.scheduling.roles import reasons
+from app.domain.scheduling.roles.packing import can_pack
 from simulation.jobs import Behaviour, JobResult, Worker
 from simulation.site import SimulatedCluster, View
 from simulation.trace import Cluster, TraceJob
 
 # Limit for a planner that keeps changing reservations while nothing runs and no job is to arrive.
 IDLE_PASSES = 50
+_ROUNDING = 1e-6  # seconds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +120,10 @@ class _Simulation:
 
     def _refusal(self, job: TraceJob) -> str:
         """The error at submission; "" if the job would be accepted."""
-        if gang_placement.most_alike(job.request, self._cluster.nodes) < job.request.node_count:
+        if job.request.roles:
+            if not can_pack(job.request, self._cluster.nodes):
+                return reasons.explain(job.request, self._cluster.nodes)
+        elif gang_placement.most_alike(job.request, self._cluster.nodes) < job.request.node_count:
             why = gang_placement.explain if job.request.is_gang else explain
             return why(job.request, self._cluster.nodes)
         quota, request = self._cluster.quotas.get(job.project, ProjectQuota()), job.request
@@ -158,15 +164,38 @@ class _Simulation:
         ends_at = worker.start(self._site.start(placement), now)
         number, job = worker.attempts, worker.job
         self._at(ends_at, lambda now: self._finish(worker, number, now))
+        self._await_failure(worker, now)
         if job.is_preemptible and job.min_runtime_seconds > 0:
             self._at(now + job.min_runtime_seconds, lambda _: worker.attempts == number and not worker.is_stopping)
 
     def _finish(self, worker: Worker, number: int, now: float) -> bool:
-        if worker.attempts != number or worker.job.job_id not in self._site.held or worker.leaves:
+        if not self._runs(worker, number) or worker.leaves or worker.ends_in(now) > _ROUNDING:
             return False
         worker.finish(now)
         self._site.end(worker.job.job_id)
         self.ended_at = now
+        return True
+
+    def _runs(self, worker: Worker, number: int) -> bool:
+        """Whether the attempt of this number holds devices."""
+        return worker.attempts == number and worker.job.job_id in self._site.held
+
+    def _await_failure(self, worker: Worker, now: float) -> None:
+        number, fails_at = worker.attempts, worker.next_failure(now)
+        if fails_at is not None:
+            self._at(fails_at, lambda now: self._fail(worker, number, now))
+
+    def _fail(self, worker: Worker, number: int, now: float) -> bool:
+        """An instance of a role fails; of an attempt that is being preempted in the next one."""
+        if not self._runs(worker, number) or worker.is_stopping:
+            return False
+        if worker.restart_instance(now):
+            self._at(now + worker.ends_in(now), lambda now: self._finish(worker, number, now))
+            self._await_failure(worker, now)
+            return False
+        worker.fail(now)
+        self._site.end(worker.job.job_id)
+        self._wait(worker, now)
         return True
 
     def _request_preemption(self, worker: Worker, now: float) -> None:

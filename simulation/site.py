@@ -52,7 +52,7 @@ class Allocation:
     placement: Placement
     kind: str
     parts: Mapping[str, frozenset[int]]  # node → the indices of its devices
-    quantities: Quantities  # of each node
+    quantities: Mapping[str, Quantities]  # node → what the job takes of its amounts
 
     @cached_property
     def amount(self) -> float:
@@ -88,9 +88,10 @@ class SimulatedCluster:
         """Raises ValueError when these devices, or amounts of the nodes, are not free."""
         job = self._take(placement.job_id)
         parts = {part.node: frozenset(device.index for device in part.devices) for part in placement.parts}
+        quantities = {part.node: part.quantities(job.request) for part in placement.parts}
         for name, devices in parts.items():
             node = self.nodes[name]
-            after = node.with_job(devices, placement.share, job.request.quantities)
+            after = node.with_job(devices, placement.share, quantities[name])
             if any(node.left(index) < placement.share for index in devices) or not _holds(node, after.held):
                 raise ValueError(f"{placement} of {job.request} is more than is free on {node}")
             self.nodes[name] = after
@@ -99,7 +100,7 @@ class SimulatedCluster:
             placement=placement,
             kind=job.request.device_kind,
             parts=parts,
-            quantities=job.request.quantities,
+            quantities=quantities,
         )
         self.held[job.job_id] = started
         self._count(started, 1)
@@ -109,7 +110,7 @@ class SimulatedCluster:
         """Release the devices of a job."""
         ended = self.held.pop(job_id)
         for name, devices in ended.parts.items():
-            self.nodes[name] = self.nodes[name].without(devices, ended.placement.share, ended.quantities)
+            self.nodes[name] = self.nodes[name].without(devices, ended.placement.share, ended.quantities[name])
         self._count(ended, -1)
         return ended
 

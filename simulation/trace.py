@@ -9,6 +9,14 @@ from app.domain.scheduling.resources import NodeCapacity, Request
 
 
 @dataclass(frozen=True, kw_only=True)
+class Failure:
+    """An instance of a role fails once, after so many seconds of the job's work."""
+
+    role: str
+    after_seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class TraceJob:
     """A job of a trace. ``seconds``: total work on its devices, regardless of interruptions."""
 
@@ -22,6 +30,9 @@ class TraceJob:
     is_preemptible: bool = False
     min_runtime_seconds: float = 0.0
     max_runtime_seconds: float | None = None  # limit set by its owner, in seconds of work
+    # Of a job whose request has roles:
+    restart_alone: frozenset[str] = frozenset()  # roles with restart task; an instance of another ends the attempt
+    failures: tuple[Failure, ...] = ()  # in their order
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,10 @@ def admit(self: Task, *job_ids: str) -> None:
     runtime = self.app.runtime
     settings = runtime.settings
     for job_id in admission.admit_each(
-        runtime.database, job_ids, reading_rules(settings), inspection=preflight_policy(settings)
+        runtime.database,
+        job_ids,
+        reading_rules(settings),
+        inspection=preflight_policy(settings),
+        inventory=runtime.inventory,
     ):
         runtime.on_admitted(job_id)

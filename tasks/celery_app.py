@@ -14,6 +14,7 @@ from celery.exceptions import SecurityWarning
 
 from app.database.engine import Database
 from app.database.from_settings import open_database
+from app.services.nodes.capacity import Inventory
 from app.services.requests.wakeups import Dispatcher
 from config.logging import configure_logging, log_crashes
 from config.queues import POOL_THREADS, celery_config
@@ -34,12 +35,14 @@ logger = logging.getLogger(__name__)
 class Runtime:
     """Objects shared by tasks, control commands and bootsteps of a process, as ``app.runtime``.
 
-    Bootsteps set the callbacks. Both are called on Celery's own thread and must return at once.
+    Bootsteps set the callbacks. They are called on other threads and must return at once.
     """
 
     settings: Settings
     database: Database
     dispatcher: Dispatcher
+    inventory: Inventory = field(default_factory=Inventory)
+    on_submitted: Callable[[], None] = field(default=lambda: None)  # called when a job was submitted here
     on_admitted: Callable[[str], None] = field(default=lambda _job_id: None)  # called when a job was admitted here
     # called when a job's control requests changed
     on_nudge: Callable[[str], None] = field(default=lambda _job_id: None)

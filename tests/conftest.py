@@ -3,6 +3,7 @@
 import gc
 import os
 import shutil
+import sys
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from functools import cache
@@ -78,9 +79,12 @@ GARBAGE_OBJECTS = 10_000
 def pytest_collection() -> Generator[None, object, object]:
     """Ten thousand tests and their modules are millions of objects, which garbage collection then passes over."""
     gc.disable()
+    # trl would import it, which takes seconds of every process. Trainers leave it out as well.
+    sys.modules["wandb"] = None  # type: ignore[assignment]  # as if it were not installed
     try:
         return (yield)
     finally:
+        del sys.modules["wandb"]
         gc.freeze()
         gc.set_threshold(GARBAGE_OBJECTS)
         gc.enable()

@@ -5,8 +5,10 @@ import sys
 from types import ModuleType
 from typing import Any
 
-# What pytest asks of everything in a test file, to find tests and fixtures.
-_ASKED_OF_ALL = frozenset({"__bases__", "__class__", "__func__", "__test__", "__wrapped__", "_mock_name"})
+# What pytest asks of everything in a test file, to find tests and fixtures, and hypothesis and imports of all modules.
+_ASKED_OF_ALL = frozenset(
+    {"__bases__", "__class__", "__file__", "__func__", "__spec__", "__test__", "__wrapped__", "_mock_name"}
+)
 
 
 def lazily_imported(name: str) -> ModuleType:

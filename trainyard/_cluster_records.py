@@ -94,6 +94,7 @@ class Project(TypedDict):
     usage: NotRequired[dict[str, Any]]
     egress: list[str]
     sessions: str
+    claims: str
     required_capabilities: list[str]
     created_at: str
 

@@ -134,15 +134,21 @@ class Projects:
         description: str | None = None,
         quota: Mapping[str, Any] | None = None,
         sessions: str | None = None,
+        claims: str | None = None,
         required_capabilities: Sequence[str] | None = None,
     ) -> records.Project:
         """Omitted fields and limits are unchanged; a limit of None is removed.
 
-        ``sessions``: whether people may reach its running jobs; allowed, recorded or off. ``required_capabilities``:
-        what nodes of its jobs must have, such as ``sandbox:full``; an empty list demands nothing.
+        ``sessions``: whether people may reach its running jobs; allowed, recorded or off. ``claims``: whether its jobs
+        may make volume claims; create or use. ``required_capabilities``: what nodes of its jobs must have, such as
+        ``sandbox:full``; an empty list demands nothing.
         """
         body = without_unset(
-            description=description, quota=quota, sessions=sessions, required_capabilities=required_capabilities
+            description=description,
+            quota=quota,
+            sessions=sessions,
+            claims=claims,
+            required_capabilities=required_capabilities,
         )
         return cast("records.Project", self._calls.record("PATCH", f"/v1/projects/{quote(name)}", body=body))
 
@@ -243,14 +249,19 @@ class Webhooks:
         return cast("records.Webhook", self._calls.record("GET", _hook(webhook_id)))
 
     def create(
-        self, url: str, *, event_types: Sequence[str] = (), secret: str | None = None, **more: Any
+        self, url: str | None = None, *, event_types: Sequence[str] = (), secret: str | None = None, **more: Any
     ) -> records.NewWebhook:
-        """``more``: ``description``, ``format``, ``is_active``, ``project``. Without ``secret`` one is made."""
-        body = {"url": url, "event_types": list(event_types), **without_unset(secret=secret, **more)}
+        """``more``: ``description``, ``format``, ``is_active``, ``project``. Without ``secret`` one is made.
+
+        With the format ``email``, ``recipients`` take the place of ``url`` and ``secret``.
+        """
+        body = {"event_types": list(event_types), **without_unset(url=url, secret=secret, **more)}
         return cast("records.NewWebhook", self._calls.record("POST", "/v1/webhooks", body=body))
 
     def change(self, webhook_id: str, **changes: Any) -> records.Webhook:
-        """``url``, ``description``, ``event_types``, ``format``, ``secret``, ``is_active``; others stay."""
+        """``url`` or ``recipients``, ``description``, ``event_types``, ``format``, ``secret``,
+        ``is_active``; others stay.
+        """
         return cast("records.Webhook", self._calls.record("PATCH", _hook(webhook_id), body=changes))
 
     def delete(self, webhook_id: str) -> None:

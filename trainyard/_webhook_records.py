@@ -7,6 +7,7 @@ class Webhook(TypedDict):
     webhook_id: str
     project: str
     url: str
+    recipients: NotRequired[list[str]]
     description: str
     event_types: list[str]
     format: NotRequired[str]
@@ -18,7 +19,7 @@ class Webhook(TypedDict):
 
 
 class NewWebhook(Webhook):
-    """The only answer that ever contains ``secret``."""
+    """The only answer that ever contains ``secret``, which is empty where emails are sent."""
 
     secret: str
 

@@ -6,6 +6,7 @@ from flask import Blueprint, Response, request
 
 from app.domain.errors import NotFound
 from app.domain.model_cards.markdown import as_markdown
+from app.domain.spec.model import Tracker
 from app.http.artifact_download import download_of_artifact
 from app.http.context import backend, caller, plane
 from app.http.envelope import Reply
@@ -89,7 +90,8 @@ def get_wandb(job_id: str, query: dict[str, Any]) -> Response:
     db = plane().db
     with db.read() as session:
         job = lookup.find(session, caller(), job_id)
-    response = Response(wandb_export.exported(db, job, **query), mimetype="application/octet-stream")
+    shown = Tracker(experiment=query["project"], entity=query["entity"])
+    response = Response(wandb_export.exported(db, job, shown), mimetype="application/octet-stream")
     response.headers["Content-Disposition"] = f'attachment; filename="run-{job.id}.wandb"'
     return response
 

@@ -45,7 +45,8 @@ def list_webhooks(query: dict[str, Any]) -> dict[str, Any]:
     "Create a webhook", permission=Permission.MANAGE, body=CreateWebhookSchema, answer=NewWebhookSchema, status=201
 )
 def create_webhook(body: dict[str, Any]) -> Reply:
-    wanted = WantedWebhook(**{**body, "event_types": tuple(body["event_types"])})
+    lists = {"event_types": tuple(body["event_types"]), "recipients": tuple(body.get("recipients", ()))}
+    wanted = WantedWebhook(**{**body, **lists})
     base = base_path()
     recorder = ReplyRecorder(
         lambda _, new: Reply(_NEW.dump(new), 201, location=f"{base}/webhooks/{new.row.id}"), sealed=True
@@ -129,9 +130,7 @@ def redeliver(webhook_id: str, delivery_id: str, body: dict[str, Any]) -> Reply:
 
 
 def _webhooks() -> Webhooks:
-    settings = backend().settings.webhook
-    rules = WebhookRules(allow=settings.allow, max_per_project=settings.max_per_project)
-    return Webhooks(plane().db, plane().box, rules)
+    return Webhooks(plane().db, plane().box, WebhookRules.of(backend().settings))
 
 
 def _sent(_session: Session, row: WebhookDelivery) -> Reply:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from app.compat import mpirun
+from app.compat import mpirun, mpirun_texts
 from app.domain.errors import BadSpec
 
 _MODULES = ("torch.distributed.launch", "torch.distributed.run")
@@ -48,7 +48,7 @@ def parse_launcher(command: Sequence[str], field: str) -> Launch:
         return _launch(*found)
     if program in _SHELLS and len(command) > 2 and _COMMAND_OF_SHELL.fullmatch(command[1]):
         return _of_shell(command, field)
-    return Launch(list(command), is_longer=mpirun.is_part_of(command))
+    return Launch(list(command), is_longer=mpirun_texts.is_part_of(command))
 
 
 def _of_shell(command: Sequence[str], field: str) -> Launch:

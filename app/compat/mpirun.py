@@ -7,36 +7,19 @@ left out, one that asks for something else is refused, and one that changes no r
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from itertools import takewhile
 from typing import NamedTuple
 
+from app.compat.mpirun_texts import ASSIGNED, CONTINUED, WORD, is_in, is_mpirun
 from app.domain.errors import BadSpec
 from app.domain.spec.frameworks.custom import MPI, PROCESSES, launcher
 from app.domain.spec.model import JobDocument
 from app.domain.spec.rules.training import is_reserved
 
-PROGRAMS = ("mpirun", "mpiexec")
 _ENV = "env"
 _PARAMETER = "OMPI_MCA_"  # begins the variables by which parameters are set
-# A word of a shell's command line; operators, redirections and substitutions are none.
-_WORD = re.compile(r"""(?:[^\s'"\\;&|<>()`]|\\.|'[^']*'|"(?:[^"\\]|\\.)*")+""", re.DOTALL)
-_ASSIGNED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 # Where ranks start; `cd -` needs a directory that they have not been in.
-_CD = re.compile(rf"\s*cd[ \t]+(?!-)(?:{_WORD.pattern})[ \t]*(?:&&|;|\n)\s*", re.DOTALL)
+_CD = re.compile(rf"\s*cd[ \t]+(?!-)(?:{WORD.pattern})[ \t]*(?:&&|;|\n)\s*", re.DOTALL)
 _BLANKS = re.compile(r"(?:[ \t]|\\\n)*")
-_CONTINUED = re.compile(r"('[^']*')|\\\n|(\\.)", re.DOTALL)  # a line that continues, outside of single quotes
-# Commands of a text, by what they consist of and what ends them; what is none of it is passed over.
-_TOKEN = re.compile(
-    rf"(?P<nothing>\\\n|#[^\n]*|<<<)|<<(?P<quote>['\"\\]?)(?P<document>\w+)(?P=quote)?"
-    rf"|(?P<word>{_WORD.pattern})|(?P<end>[;&|()`\n])",
-    re.DOTALL,
-)
-_SUBSTITUTED = re.compile(r"(?:\$\(|`)\s*(?:[\w.-]*/)*(?:mpirun|mpiexec)(?=[\s;&|)`])")
-_BEFORE_COMMANDS = frozenset({"if", "elif", "then", "else", "while", "until", "do", "!", "{", "time"})
-_NAMES_ONLY = frozenset({"which", "type", "hash", "echo", "printf", "[", "[[", "test", "pip", "pip3"})
-_SHELLS = frozenset({"sh", "bash", "dash"})
-_COMMAND_OF_SHELL = re.compile(r"-[a-z]*c")
-_MOST_SHELLS = 3  # within each other
 # What has another value, or another effect, each time that a shell reads it; in single quotes no shell does.
 _EACH_TIME = re.compile(
     r"\$[(\[$]|`|\$\{?(?:S?RANDOM|BASHPID|PPID|SECONDS|EPOCHSECONDS|EPOCHREALTIME|HOSTNAME)(?![A-Za-z0-9_])"
@@ -106,10 +89,6 @@ class OfText(NamedTuple):
 _PART = OfText(None, Options(None, "", "", [], []))
 
 
-def is_mpirun(word: str) -> bool:
-    return word.rpartition("/")[2] in PROGRAMS
-
-
 def of_words(words: Sequence[str], field: str) -> tuple[list[str], Options] | None:
     """The command of a rank, and the options before it; None where another program starts. Raises BadSpec.
 
@@ -124,11 +103,6 @@ def of_words(words: Sequence[str], field: str) -> tuple[list[str], Options] | No
     return (["env", *options.variables, *command] if options.variables else command), options
 
 
-def is_part_of(words: Sequence[str]) -> bool:
-    """Whether another program starts mpirun, or env does with options of its own, which can't be carried over."""
-    return _is_in(shlex.join(words))
-
-
 def of_text(text: str, field: str) -> OfText | None:
     """What a shell's text starts; None where it does not start mpirun. Raises BadSpec.
 
@@ -138,11 +112,11 @@ def of_text(text: str, field: str) -> OfText | None:
     text = text.lstrip()
     start = _after_cd(text)
     words, is_whole = _words_of(text, start)
-    at = next((number for number, word in enumerate(words) if not _ASSIGNED.match(word.raw)), len(words))
+    at = next((number for number, word in enumerate(words) if not ASSIGNED.match(word.raw)), len(words))
     assigned, at = words[:at], at + (at < len(words) and words[at].value == "exec")
     variables, at = _of_env(words, at)
     if at == len(words) or not is_mpirun(words[at].value) or not is_whole:
-        return _PART if _is_in(text) else None
+        return _PART if is_in(text) else None
     options, rest = _parsed(words[at + 1 :], field, variables)
     kept = [word.raw for word in assigned if _why_not(word) is None]
     if any(map(_is_made_each_time, (text[:start], *kept, *options.variables, *(word.raw for word in rest)))):
@@ -151,74 +125,6 @@ def of_text(text: str, field: str) -> OfText | None:
     set_before = ["env", *options.variables] if own and options.variables else []
     options.ignored.extend(why for word in assigned if (why := _why_not(word)) is not None)
     return OfText(text[:start] + " ".join([*kept, *set_before, own]) if own else "", options)
-
-
-def _is_in(text: str, shells: int = 0) -> bool:
-    """Whether a command of a shell's text starts mpirun, as far as its words show that.
-
-    A word without quotes counts wherever it stands in a command, since many programs start others; Python does not.
-    """
-    if shells > _MOST_SHELLS:
-        return any(name in text for name in PROGRAMS)
-    at, words, documents, knows_documents = 0, list[str](), list[str](), True
-    while (token := _TOKEN.search(text, at)) is not None:
-        at = token.end()
-        if token["word"]:
-            words.append(_CONTINUED.sub(r"\1\2", token["word"]))
-        elif token["document"] and not any(_is_shell(word) for word in words):
-            documents.append(token["document"])
-        elif token["end"]:
-            if _starts(words, shells):
-                return True
-            words = []
-            if token["end"] == "\n" and documents and knows_documents:
-                end, documents = _after(documents, text, at), []
-                at, knows_documents = max(at, end), end >= 0
-    return _starts(words, shells)
-
-
-def _after(documents: Sequence[str], text: str, at: int) -> int:
-    """Where here-documents end that begin there; -1: one has no end."""
-    for tag in documents:
-        end = f"{text}\n".find(f"\n{tag}\n", at - 1)
-        if end < 0:
-            return -1
-        at = min(end + len(tag) + 1, len(text))
-    return at
-
-
-def _starts(words: Sequence[str], shells: int) -> bool:
-    """Whether a command, of words as they are written, starts mpirun."""
-    if any('"' in word and _SUBSTITUTED.search(word) for word in words):
-        return True
-    words = list(takewhile(lambda word: not word.rpartition("/")[2].startswith("python"), words))
-    first = (n for n, word in enumerate(words) if word not in _BEFORE_COMMANDS and not _ASSIGNED.match(word))
-    at = next(first, len(words))
-    program, rest = (_value(words[at]) if at < len(words) else ""), words[at + 1 :]
-    if program in _NAMES_ONLY or (program == "command" and rest[:1] in (["-v"], ["-V"])):
-        return False
-    if is_mpirun(program) or any(map(is_mpirun, words)):
-        return True
-    inner = _texts_of(program, words[at:])
-    return bool(inner) and _is_in(" ".join(map(_value, inner)), shells + 1)
-
-
-def _texts_of(program: str, words: Sequence[str]) -> Sequence[str]:
-    """The words that a command gives to a shell as its text."""
-    if program == "eval":
-        return words[1:]
-    shell = next((number for number, word in enumerate(words) if _is_shell(word)), len(words))
-    options = (number for number in range(shell + 1, len(words)) if _COMMAND_OF_SHELL.fullmatch(words[number]))
-    text = next(options, len(words)) + 1
-    return words[text : text + 1]
-
-
-def _is_shell(word: str) -> bool:
-    return word.rpartition("/")[2] in _SHELLS
-
-
-def _value(word: str) -> str:
-    return "".join(shlex.split(word)) if set(word) & set("'\"\\") else word
 
 
 def _is_made_each_time(text: str) -> bool:
@@ -237,7 +143,7 @@ def _of_env(words: Sequence[_Word], at: int) -> tuple[list[_Word], int]:
     """The variables that env sets, if it starts there, and where its program does."""
     if at == len(words) or words[at].value.rpartition("/")[2] != _ENV:
         return [], at
-    end = next((number for number in range(at + 1, len(words)) if not _ASSIGNED.match(words[number].value)), len(words))
+    end = next((number for number in range(at + 1, len(words)) if not ASSIGNED.match(words[number].value)), len(words))
     return list(words[at + 1 : end]), end
 
 
@@ -268,10 +174,10 @@ def _words_of(text: str, start: int) -> tuple[list[_Word], bool]:
         at = _BLANKS.match(text, at).end()  # type: ignore[union-attr]
         if at >= end:
             return found, True
-        word = _WORD.match(text, at)
+        word = WORD.match(text, at)
         if word is None or word[0].startswith("#"):
             return found, False
-        found.append(_Word("".join(shlex.split(_CONTINUED.sub(r"\1\2", word[0]))), word[0], at))
+        found.append(_Word("".join(shlex.split(CONTINUED.sub(r"\1\2", word[0]))), word[0], at))
         at = word.end()
 
 

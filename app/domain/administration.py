@@ -8,3 +8,4 @@ LONGEST_DESCRIPTION = 255  # of a project
 MOST_JOBS = 1_000_000  # running or waiting, of a queue
 MOST_OF_QUOTA = 1_000_000  # devices or jobs of a project
 MOST_DEMANDS = 16  # capabilities that a project demands of nodes
+CREATE_CLAIMS, USE_CLAIMS = CLAIM_RIGHTS = ("create", "use")  # Project.claims

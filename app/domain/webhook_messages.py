@@ -1,16 +1,19 @@
-"""Events as messages of chat products, which read them in their own forms.
+"""Events as messages of chat products, which read them in their own forms, and as emails.
 
 Everything in a message is plain text: names and error messages come from people and jobs, and must neither format
 nor mention a user.
 """
 
+import unicodedata
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from app.domain.lifecycle.states import JobState
 
 PLAIN_FORMAT = "json"  # the event itself
+EMAIL_FORMAT = "email"
 LONGEST_TEXT = 500
+LONGEST_SUBJECT = 150
 # Kinds of subjects: the key in a payload, and the field with the id.
 _SUBJECTS = (("job", "job_id"), ("sweep", "sweep_id"), ("service", "service_id"))
 _SYMBOLS = {
@@ -20,13 +23,47 @@ _SYMBOLS = {
     JobState.PAUSED: "⏸",
     JobState.TRAINING: "▶",
 }
+_PAGES = {"job": "jobs", "sweep": "sweeps"}  # of the dashboard, by kind of subject; services have none
+# Controls, also those of the direction of text, lone surrogates, and separators of lines.
+_NOT_SHOWN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _SLACK_ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 
 
 def in_format(name: str, payload: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The body for a receiver of this format; ``payload`` is the event as the API shows it."""
+    """The body for an HTTP receiver of this format; ``payload`` is the event as the API shows it."""
     make = _FORMATS.get(name)
     return payload if make is None else make(*_parts(payload))
+
+
+def email_of(payload: Mapping[str, Any], *, webhook_id: str, dashboard: str) -> tuple[str, str]:
+    """Subject and text of an email; ``dashboard`` is its address without ``/ui``, empty: no links.
+
+    The subject is one line. Lines of the text end with a line feed, and hold no other control characters.
+    """
+    event = payload["event"]
+    headline, details = _parts(payload)
+    page = _page(payload)
+    lines = [headline, "", *details]
+    if dashboard and page:
+        lines += ["", f"{dashboard.rstrip('/')}/ui/{page}"]
+    lines += ["", f"Event {event['type']}" + (f" at {event['at']}" if event.get("at") else "")]
+    lines += [f"Sent by the webhook {webhook_id} of Trainyard; who manages its project can change or delete it."]
+    if dashboard:
+        lines += [f"{dashboard.rstrip('/')}/ui/admin/webhooks/{webhook_id}"]
+    subject = _printable(f"[Trainyard] {headline}")[:LONGEST_SUBJECT]
+    return subject, "\n".join(_printable(line) for part in lines for line in part.split("\n")) + "\n"
+
+
+def _page(payload: Mapping[str, Any]) -> str:
+    """The subject's page of the dashboard, or nothing."""
+    for kind, id_field in _SUBJECTS:
+        if kind in _PAGES and payload.get(kind):
+            return f"{_PAGES[kind]}/{payload[kind][id_field]}"
+    return ""
+
+
+def _printable(text: str) -> str:
+    return "".join(" " if unicodedata.category(each) in _NOT_SHOWN else each for each in text)
 
 
 def _slack(headline: str, details: list[str]) -> dict[str, Any]:
@@ -49,7 +86,7 @@ def _teams(headline: str, details: list[str]) -> dict[str, Any]:
 
 
 _FORMATS: Mapping[str, Callable[[str, list[str]], dict[str, Any]]] = {"slack": _slack, "teams": _teams}
-WEBHOOK_FORMATS: tuple[str, ...] = (PLAIN_FORMAT, *_FORMATS)
+WEBHOOK_FORMATS: tuple[str, ...] = (PLAIN_FORMAT, *_FORMATS, EMAIL_FORMAT)
 
 
 def _parts(payload: Mapping[str, Any]) -> tuple[str, list[str]]:

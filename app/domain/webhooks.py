@@ -1,10 +1,12 @@
-"""Webhook rules: event filter, backoff after failures, signature, and allowed URLs."""
+"""Webhook rules: event filter, backoff after failures, signature, and allowed URLs and recipients."""
 
 import hashlib
 import hmac
-from collections.abc import Collection
+import re
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 
+from app.domain.errors import BadSpec
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import JobState
 from app.domain.serving.events import ServiceEventType
@@ -31,6 +33,14 @@ RESTS_SECONDS = (5, 15, 60, 300, 900)
 
 ALLOW_SETTING = "TRAINYARD_WEBHOOK_ALLOW"
 LONGEST_URL = 2048
+DOMAINS_SETTING = "TRAINYARD_SMTP_DOMAINS"
+EVERY_DOMAIN = "*"
+MOST_RECIPIENTS = 10
+LONGEST_ADDRESS = 254  # RFC 5321, 4.5.3.1.3, without the angle brackets
+# Narrower than RFC 5321: no quotes, comments and names, and no % and !, by which old servers pass an email on.
+_LOCAL_PART = r"(?!\.)(?:[A-Za-z0-9_+'=-]|\.(?![.@])){1,64}"
+_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+ADDRESS = re.compile(rf"(?=.{{3,{LONGEST_ADDRESS}}}\Z){_LOCAL_PART}@(?:{_LABEL}\.)+{_LABEL}")
 
 
 def wants(event_types: Collection[str], kind: str, to_status: str | None) -> bool:
@@ -65,3 +75,28 @@ def check_url(url: str, allow: tuple[str, ...], *, field: str) -> None:
         setting=ALLOW_SETTING,
         field=field,
     )
+
+
+def check_recipients(recipients: Sequence[str], domains: Collection[str], *, field: str) -> None:
+    """Refuse what is no plain email address, recipients that are named twice, and domains that are not allowed."""
+    for number, address in enumerate(recipients):
+        if ADDRESS.fullmatch(address) is None:
+            raise BadSpec(
+                f"{address[:80]!r} is no plain email address such as ana@example.org; write it without a name, and "
+                "its domain as punycode (xn--…)",
+                field=f"{field}.{number}",
+            )
+        if not may_receive(address, domains):
+            raise BadSpec(
+                f"no emails are sent to {address.rpartition('@')[2]}; the domains that the administrator allows in "
+                f"{DOMAINS_SETTING} are {', '.join(domains)}",
+                field=f"{field}.{number}",
+            )
+    if len({address.lower() for address in recipients}) < len(recipients):
+        raise BadSpec("a recipient stands there twice; name each once", field=field)
+
+
+def may_receive(address: str, domains: Collection[str]) -> bool:
+    """Whether the operator allows emails to the address; a domain does not stand for those below it."""
+    domain = address.rpartition("@")[2].lower()
+    return any(each in (EVERY_DOMAIN, domain) for each in map(str.lower, domains))

@@ -6,6 +6,7 @@ from typing import Any
 from sqlalchemy import Double, Index, String, text
 from sqlalchemy.orm import Mapped, mapped_column
 
+from app.domain.administration import CREATE_CLAIMS
 from app.domain.interactive import ALLOWED
 from app.domain.scheduling.fair_share import document_of, quota_of
 from app.models.base import Base, utc_now
@@ -28,6 +29,8 @@ class Project(Base):
     egress: Mapped[list[Any]] = mapped_column(default=list, server_default=text("'[]'"))
     # Shells, commands and forwarded ports of people in its jobs: allowed, recorded or off.
     sessions: Mapped[str] = mapped_column(String(16), default=ALLOWED, server_default=ALLOWED)
+    # Whether its jobs make volume claims, or use those that are there alone: create or use.
+    claims: Mapped[str] = mapped_column(String(16), default=CREATE_CLAIMS, server_default=CREATE_CLAIMS)
     created_at: Mapped[datetime] = mapped_column(default=utc_now)
 
     @property

@@ -4,7 +4,7 @@ import re
 
 from marshmallow import Schema, fields
 
-from app.domain.administration import LONGEST_DESCRIPTION, MOST_DEMANDS, MOST_OF_QUOTA
+from app.domain.administration import CLAIM_RIGHTS, LONGEST_DESCRIPTION, MOST_DEMANDS, MOST_OF_QUOTA
 from app.domain.interactive import SWITCHES
 from app.domain.names import NAME, NAME_RULE
 from app.domain.spec.locations.egress import MOST_SERVICES, SERVICE, SERVICE_RULE
@@ -18,6 +18,9 @@ _MONTH_RULE = "must be a month such as 2026-05"
 _SESSIONS = says(
     "shells, commands, forwarded connections and ports of its jobs: allowed, recorded (what shells and commands show "
     "is kept), or off"
+)
+_CLAIMS = says(
+    "volume claims of its jobs: create (a mount may make one that is missing), or use (those that are there alone)"
 )
 _DEMANDS = says(
     "capabilities that nodes of its jobs must have, such as sandbox:full: the whole list; also for jobs that wait"
@@ -76,6 +79,7 @@ class CreateProjectSchema(DocumentSchema):
     quota = fields.Nested(QuotaSchema)
     egress = Texts(most=MOST_SERVICES, form=SERVICE, rule=SERVICE_RULE, **_EGRESS)
     sessions = Choice(SWITCHES, **_SESSIONS)
+    claims = Choice(CLAIM_RIGHTS, **_CLAIMS)
     required_capabilities = Texts(most=MOST_DEMANDS, **_DEMANDS)
 
 
@@ -84,6 +88,7 @@ class ChangeProjectSchema(DocumentSchema):
     quota = fields.Nested(QuotaSchema)
     egress = Texts(most=MOST_SERVICES, form=SERVICE, rule=SERVICE_RULE, **_EGRESS)
     sessions = Choice(SWITCHES, **_SESSIONS)
+    claims = Choice(CLAIM_RIGHTS, **_CLAIMS)
     required_capabilities = Texts(most=MOST_DEMANDS, **_DEMANDS)
 
 
@@ -112,6 +117,7 @@ class ProjectSchema(Schema):
     )
     egress = fields.List(fields.String())
     sessions = fields.String(**_SESSIONS)
+    claims = fields.String(**_CLAIMS)
     required_capabilities = fields.List(fields.String(), **_DEMANDS)
     created_at = Moment()
 

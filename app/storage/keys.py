@@ -13,6 +13,7 @@ MAX_KEY_BYTES = 1024
 MAX_PART_BYTES = 255
 _DIAGNOSIS = re.compile(r"diagnostics/stacks\.\d{6,}\.txt")
 _SHARD = re.compile(r"(\d{1,10})-(\d{1,10})", re.ASCII)
+_WANDB_FILE = re.compile(r"wandb/offline-run-(job-[0-9a-f-]{36})/run-\1\.wandb")
 _EVENT_FILE = re.compile(r"tensorboard/events\.out\.tfevents\.\d{6,}\.\d{6,}")
 
 
@@ -68,6 +69,11 @@ def stacks_file(attempt: int) -> str:
     return f"diagnostics/stacks.{attempt:06d}.txt"
 
 
+def wandb_file(job_id: str) -> str:
+    """The artifact path of a job's offline run of W&B; `wandb sync` takes the file's folder."""
+    return f"wandb/offline-run-{job_id}/run-{job_id}.wandb"
+
+
 def is_event_file(path: str) -> bool:
     """Whether the path is an ``event_file``."""
     return _EVENT_FILE.fullmatch(path) is not None
@@ -78,9 +84,14 @@ def is_diagnosis(path: str) -> bool:
     return _DIAGNOSIS.fullmatch(path) is not None
 
 
+def is_wandb_file(path: str) -> bool:
+    """Whether the path is a ``wandb_file``."""
+    return _WANDB_FILE.fullmatch(path) is not None
+
+
 def is_run_file(path: str) -> bool:
     """Whether the platform writes the path while the job runs; results must not contain such names."""
-    return is_event_file(path) or is_diagnosis(path)
+    return is_event_file(path) or is_diagnosis(path) or is_wandb_file(path)
 
 
 def attempts_key(job_id: str) -> str:

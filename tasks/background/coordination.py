@@ -95,6 +95,7 @@ class Coordination:
 
     def start(self) -> None:
         self._runtime.on_admitted = lambda _job_id: self._go_on()
+        self._runtime.on_submitted = self._expect_submitted
         self._warns_at = time.monotonic() + SCHEMA_PATIENCE_SECONDS
         self._gate.start()
 
@@ -134,6 +135,10 @@ class Coordination:
         self._services.wake()
         self._batches.wake()
         self._go_on()
+
+    def _expect_submitted(self) -> None:
+        self._to_admit.expect()
+        self._admission.wake()
 
     def _go_on(self) -> None:
         """Continue with a job that was admitted, queued for inspection, or has lost its lease."""
@@ -175,7 +180,10 @@ class Coordination:
             return self._poll_seconds
         if self._to_admit.begin():
             admitted = admission.admit_waiting(
-                self._runtime.database, reading_rules(settings), inspection=preflight_policy(settings)
+                self._runtime.database,
+                reading_rules(settings),
+                inspection=preflight_policy(settings),
+                inventory=self._runtime.inventory,
             )
             if admitted:
                 self._go_on()

@@ -1,14 +1,42 @@
 """A loop of the leading coordinator over state that is wholly in the database, so that any leader continues."""
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cached_property
 
 from app.services.operations.control_plane import control_plane
 from app.services.requests.control_plane import ControlPlane
+from app.services.requests.wakeups import GATHER_SECONDS
 from tasks.background.changes import Poll
 from tasks.background.loop import Loop
 from tasks.celery_app import Runtime
+
+
+class _OwnRings:
+    """Wake-ups for what a leader submits: it admits these jobs itself, without a message to itself.
+
+    Those that one loop submits within `GATHER_SECONDS` are admitted, and then placed, together. Used by one thread.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._since: float | None = None  # when the first of them was submitted
+
+    def ring_admit(self, _job_id: str, _queue: str, _priority: int) -> None:
+        now = time.monotonic()
+        self._since = now if self._since is None else self._since
+        if now - self._since >= GATHER_SECONDS:
+            self.ring()
+
+    def ring(self) -> None:
+        """What was submitted is to be admitted now."""
+        if self._since is not None:
+            self._since = None
+            self._runtime.on_submitted()
+
+    def nudge(self, job_id: str, node: str) -> None:
+        self._runtime.dispatcher.nudge(job_id, node)
 
 
 class LeaderLoop(ABC):
@@ -20,6 +48,7 @@ class LeaderLoop(ABC):
         self._poll_seconds = poll_seconds
         self._due = Poll()
         self._loop = Loop(name, self._work, poll_seconds)
+        self._rings = _OwnRings(runtime)
 
     @abstractmethod
     def advance(self) -> float | None:
@@ -43,12 +72,15 @@ class LeaderLoop(ABC):
     @cached_property
     def plane(self) -> ControlPlane:
         """Made for the first row: a coordinator needs the key of secrets for nothing else."""
-        return control_plane(self._runtime.settings, self._runtime.database, self._runtime.dispatcher)
+        return control_plane(self._runtime.settings, self._runtime.database, self._rings)
 
     def _work(self) -> float:
         if not self._is_leader():
             self._due.expect()
             return self._poll_seconds
         if self._due.begin():
-            self._due.end(again_in=self.advance())
+            try:
+                self._due.end(again_in=self.advance())
+            finally:
+                self._rings.ring()
         return self._due.rest_seconds

@@ -207,6 +207,7 @@ def test_a_head_in_pieces_is_read(server: Server):
             assert server.status(received) == 201
 
 
+@pytest.mark.long
 def test_unfinished_request_head_is_closed(server: Server):
     with socket.create_connection(("127.0.0.1", server.port), timeout=HEAD_SECONDS + 5) as connection:
         connection.sendall(b"GET /v1/jobs HTTP/1.1\r\nX-Slow: ")
@@ -244,6 +245,7 @@ def test_connections_left_open_after_their_answer_delay_no_other_request(server:
     assert time.monotonic() - began < 5
 
 
+@pytest.mark.long
 def test_connection_that_is_left_open_is_closed_and_its_answer_whole(server: Server):
     with socket.create_connection(("127.0.0.1", server.port), timeout=LINGER_SECONDS + 5) as connection:
         connection.sendall(server.head("POST", "/v1/keys", length(60_000), "Connection: close") + b"x" * 30_000)

@@ -64,7 +64,7 @@ def running_git_server(folder: Path) -> Iterator[GitServer]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listening:
         listening.socket = context.wrap_socket(listening.socket, server_side=True)
         server.port = listening.server_address[1]
-        thread = threading.Thread(target=listening.serve_forever, daemon=True)
+        thread = threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
         thread.start()
         try:
             yield server

@@ -15,6 +15,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from tests.doubles.http_servers import QuietHandler, answering
+
 _BASE = "/api/2.0/mlflow/"
 _NAME = re.compile(r"[\w\-. :/]+", re.ASCII)
 _BY_TAG = re.compile(r"tags\.`([^`]+)` = '([^']*)'")
@@ -166,7 +168,7 @@ def _check_name(name: str) -> None:
         raise Refused(400, "INVALID_PARAMETER_VALUE", f'Invalid value "{name}"')
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(QuietHandler, BaseHTTPRequestHandler):
     server: FakeMlflow
 
     def do_GET(self) -> None:
@@ -180,38 +182,21 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, path: str, asked: Json) -> None:
         owner = self.server
         if owner.broken:
-            self._reply(503, {})
+            self.reply_json(503, {})
         elif owner.authorization is not None and self.headers.get("Authorization") != owner.authorization:
-            self._reply(401, {})
+            self.reply_json(401, {})
         else:
             try:
-                self._reply(200, owner.answer(path.removeprefix(_BASE), asked))
+                self.reply_json(200, owner.answer(path.removeprefix(_BASE), asked))
             except Refused as error:
-                self._reply(error.status, {"error_code": error.code, "message": str(error)})
-
-    def _reply(self, status: int, body: Json) -> None:
-        text = json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 – the base class names it so
-        pass
+                self.reply_json(error.status, {"error_code": error.code, "message": str(error)})
 
 
 @contextmanager
 def running_mlflow(port: int = 0, *, kind: type[FakeMlflow] = FakeMlflow) -> Iterator[FakeMlflow]:
     """A server that answers while the block runs."""
-    with kind(port) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+    with answering(kind(port)) as server:
+        yield server
 
 
 def now_ms() -> int:

@@ -1,17 +1,18 @@
 """A small real HTTP server that gives each request the next answer of a script."""
 
 import json
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from tests.doubles.http_servers import QuietHandler, answering
+
 Answer = Callable[["Handler"], None]
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(QuietHandler, BaseHTTPRequestHandler):
     """Gives each request the next answer of the script; the last one is repeated."""
 
     server: "ScriptedServer"
@@ -23,17 +24,6 @@ class Handler(BaseHTTPRequestHandler):
         (answers.pop(0) if len(answers) > 1 else answers[0])(self)
 
     do_POST = do_PATCH = do_DELETE = do_GET  # noqa: N815 – the base class calls them by these names
-
-    def reply(self, status: int, body: bytes, kind: str = "application/json", **headers: str) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 – the base class names it so
-        pass
 
 
 class ScriptedServer(ThreadingHTTPServer):
@@ -52,12 +42,12 @@ class ScriptedServer(ThreadingHTTPServer):
 
 def success(data: Any, status: int = 200) -> Answer:
     body = json.dumps({"status": "success", "data": data, "meta": {"request_id": "req_1"}}).encode()
-    return lambda handler: handler.reply(status, body)
+    return lambda handler: handler.reply(status, body, "application/json")
 
 
 def failure(status: int, error: dict[str, Any]) -> Answer:
     body = json.dumps({"status": "error", "error": error, "meta": {"request_id": "req_2"}}).encode()
-    return lambda handler: handler.reply(status, body)
+    return lambda handler: handler.reply(status, body, "application/json")
 
 
 def stream(text: str) -> Answer:
@@ -72,11 +62,5 @@ def drop(handler: Handler) -> None:
 @contextmanager
 def running() -> Iterator[ScriptedServer]:
     """A server that answers while the block runs."""
-    with ScriptedServer() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+    with answering(ScriptedServer()) as server:
+        yield server

@@ -2,16 +2,17 @@
 
 import hashlib
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote
 
+from tests.doubles.http_servers import QuietHandler, answering
+
 TOKEN = "token-of-the-user"
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(QuietHandler, BaseHTTPRequestHandler):
     server: "Share"
 
     def do_GET(self) -> None:
@@ -20,38 +21,28 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.seen.append((self.command, path))
         status = self.server.broken.pop(0) if self.server.broken else 0
         if status:
-            self._reply(status)
+            self.reply(status)
         elif self.headers.get("Authorization") != f"Bearer {TOKEN}":
-            self._reply(401)
+            self.reply(401)
         elif self.command == "PUT":
             self._put(path, body)
         elif self.command == "DELETE":
-            self._reply(204 if self.server.files.pop(path, None) is not None else 404)
+            self.reply(204 if self.server.files.pop(path, None) is not None else 404)
         elif path in self.server.files:
-            self._reply(200, self.server.files[path])
+            self.reply(200, self.server.files[path])
         elif path.endswith("/?list") and (files := self.server.below(path.removeprefix("/shares/")[: -len("/?list")])):
-            self._reply(200, listed(files))
+            self.reply(200, listed(files))
         else:
-            self._reply(404)
+            self.reply(404)
 
     do_HEAD = do_PUT = do_DELETE = do_GET  # noqa: N815 – the base class calls them by these names
 
     def _put(self, path: str, body: bytes) -> None:
         if self.headers.get("If-None-Match") == "*" and path in self.server.files:
-            self._reply(412)
+            self.reply(412)
             return
         self.server.files[path] = self.server.spoil(path, body)
-        self._reply(201)
-
-    def _reply(self, status: int, body: bytes = b"") -> None:
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 – the base class names it so
-        pass
+        self.reply(201)
 
 
 def listed(files: dict[str, bytes]) -> bytes:
@@ -90,11 +81,5 @@ class Share(ThreadingHTTPServer):
 @contextmanager
 def running_share() -> Iterator[Share]:
     """A service that answers while the block runs."""
-    with Share() as share:
-        thread = threading.Thread(target=share.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield share
-        finally:
-            share.shutdown()
-            thread.join()
+    with answering(Share()) as share:
+        yield share

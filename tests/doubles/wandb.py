@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from tests.doubles.http_servers import QuietHandler, answering
+
 Json = dict[str, Any]
 HISTORY, SUMMARY = "wandb-history.jsonl", "wandb-summary.json"
 ENTITY = "me"
@@ -128,7 +130,7 @@ def _operation(query: str) -> str:
     return query.partition("query ")[2].partition("(")[0].strip()
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(QuietHandler, BaseHTTPRequestHandler):
     server: FakeWandb
 
     def do_POST(self) -> None:
@@ -136,32 +138,21 @@ class _Handler(BaseHTTPRequestHandler):
         owner = self.server
         *_, name, last = self.path.split("/")
         if owner.broken:
-            self._reply(503, {})
+            self.reply_json(503, {})
         elif owner.key is not None and self.headers.get("Authorization") != f"Basic {login(owner.key)}":
             sent_with = self.headers.get("Authorization")  # some servers repeat the request
-            self._reply(401, {"errors": [{"message": f"user is not logged in: Authorization: {sent_with}"}]})
+            self.reply_json(401, {"errors": [{"message": f"user is not logged in: Authorization: {sent_with}"}]})
         elif owner.deleted and b"UpsertBucket" in sent:
-            self._reply(409, {"errors": [{"message": "the run was previously created and deleted"}]})
+            self.reply_json(409, {"errors": [{"message": "the run was previously created and deleted"}]})
         elif last == "graphql":
-            self._reply(200, owner.query(json.loads(sent)))
+            self.reply_json(200, owner.query(json.loads(sent)))
         elif last == "file_stream" and owner.forgets:
-            self._reply(404, {})
+            self.reply_json(404, {})
         elif last == "file_stream":
             owner.stream(name, json.loads(sent))
-            self._reply(200, {"exitcode": None, "limits": {}})
+            self.reply_json(200, {"exitcode": None, "limits": {}})
         else:
-            self._reply(404, {})
-
-    def _reply(self, status: int, body: Json) -> None:
-        text = json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 – the base class names it so
-        pass
+            self.reply_json(404, {})
 
 
 def login(key: str) -> str:
@@ -172,11 +163,5 @@ def login(key: str) -> str:
 @contextmanager
 def running_wandb(port: int = 0) -> Iterator[FakeWandb]:
     """A server that answers while the block runs."""
-    with FakeWandb(port) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+    with answering(FakeWandb(port)) as server:
+        yield server

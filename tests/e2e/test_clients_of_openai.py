@@ -19,14 +19,14 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 @pytest.fixture
 def environment(shared_system: System, forked_agents: ForkedAgents, assets: dict[str, str]) -> Iterator[dict[str, str]]:
-    """Of a program that finds the system with the model `tiny` as it would find OpenAI."""
+    """Of a program that finds the system with the model `small` as it would find OpenAI."""
     system = shared_system
     forked_agents.serve_system(system)
     model = system.inputs / "model-of-clients"
     if not model.exists():
         shutil.copytree(assets["model"], model)
         subprocess.run(
-            [TRAINYARD, "models", "add", "tiny", str(model), "--local"], env=system.environment, check=True, timeout=60
+            [TRAINYARD, "models", "add", "small", str(model), "--local"], env=system.environment, check=True, timeout=60
         )
     _, made = system.call("POST", "/v1/keys", {"role": "user", "project": "default", "name": "client"})
     with gateway_of(system):
@@ -63,15 +63,15 @@ def test_client_for_node(environment: dict[str, str], chats: Path, tmp_path: Pat
     (tmp_path / "node_modules").symlink_to(packages)
     program = str(shutil.copy(CLIENTS / "openai_client.mjs", tmp_path))
 
-    said = run([str(packages / ".bin" / "node"), program, str(chats), "tiny"], environment, tmp_path)
+    said = run([str(packages / ".bin" / "node"), program, str(chats), "small"], environment, tmp_path)
 
-    assert said.startswith("done ft:tiny:default:node:")
+    assert said.startswith("done ft:small:default:node:")
 
 
 def test_langchain(environment: dict[str, str], tmp_path: Path) -> None:
     program = str(CLIENTS / "langchain_client.py")
 
-    said = run([str(python_with("langchain")), program, "tiny"], environment, tmp_path)
+    said = run([str(python_with("langchain")), program, "small"], environment, tmp_path)
 
     assert said.endswith("done\n")
 
@@ -81,7 +81,7 @@ def test_litellm(environment: dict[str, str], chats: Path, tmp_path: Path) -> No
     # It would fetch the prices of models.
     environment = {**environment, "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
 
-    said = run([str(python_with("litellm")), program, str(chats), "tiny"], environment, tmp_path)
+    said = run([str(python_with("litellm")), program, str(chats), "small"], environment, tmp_path)
 
     assert said.endswith("done\n")
 
@@ -89,6 +89,6 @@ def test_litellm(environment: dict[str, str], chats: Path, tmp_path: Path) -> No
 def test_instructor(environment: dict[str, str], tmp_path: Path) -> None:
     program = str(CLIENTS / "instructor_client.py")
 
-    said = run([str(python_with("instructor")), program, "tiny"], environment, tmp_path)
+    said = run([str(python_with("instructor")), program, "small"], environment, tmp_path)
 
     assert said.endswith("done\n")

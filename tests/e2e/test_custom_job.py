@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ from celery.result import AsyncResult
 
 from tests.systems.installations import counting_job, running_system, steps_said
 from tests.systems.servers import PostgresServer
-from tests.systems.system import System, wait_for
+from tests.systems.system import START_SECONDS, System, wait_for
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def on_postgresql(
     migrated_postgres: str,
     owned_pids: set[int],
 ) -> Iterator[System]:
-    """One with `n1`, to which a test adds a node that declares devices."""
+    """One with `n1`, to which tests add nodes that declare devices."""
     postgres_server.clone(migrated_postgres, "custom_jobs")
     url, folder = postgres_server.url("custom_jobs"), tmp_path_factory.mktemp("on_postgresql")
     with running_system(folder, owned_pids, "n1", TRAINYARD_DATABASE_URL=url) as system:
@@ -151,14 +151,18 @@ def test_jobs_wait_for_devices_and_run_by_priority(shared_system: System) -> Non
     assert system.job(high)["started_at"] < system.job(low)["started_at"]
 
 
+def has_node(system: System, name: str) -> bool:
+    return name in {node["name"] for node in system.get("/v1/nodes")["nodes"]}
+
+
 @pytest.mark.long
 def test_declared_devices_run_on_the_cpu_and_match_as_gpus(on_postgresql: System, owned_pids: set[int]) -> None:
     system = on_postgresql
-    config = system.data_dir / "node.toml"
+    config = system.data_dir / "gpu1.toml"
     config.write_text('labels = ["zone-a"]\n\n[[devices]]\ntype = "A100"\nmemory_mb = 81920\ncount = 2\n')
     system.start_node("gpu1", config=config)
     owned_pids.add(system.pid("node-gpu1"))
-    wait_for(lambda: len(system.get("/v1/nodes")["nodes"]) == 2, seconds=20, what="the second node")
+    wait_for(lambda: has_node(system, "gpu1"), seconds=START_SECONDS, what="its node")
 
     document = counting_job(steps=3, resource_config={"gpu_count": 2, "gpu_type": "A100-80GB"})
     job = system.wait_for_status(system.submit(document), "COMPLETED")
@@ -167,12 +171,13 @@ def test_declared_devices_run_on_the_cpu_and_match_as_gpus(on_postgresql: System
 
 
 @pytest.mark.long
-def test_two_halves_of_a_device_run_at_the_same_time(make_system: Callable[..., System]) -> None:
-    system = make_system().start("n1")
-    config = system.data_dir / "node.toml"
+def test_two_halves_of_a_device_run_at_the_same_time(on_postgresql: System, owned_pids: set[int]) -> None:
+    system = on_postgresql
+    config = system.data_dir / "gpu2.toml"
     config.write_text('[[devices]]\ntype = "H100"\nmemory_mb = 81920\n')
-    system.start_node("gpu1", config=config)
-    wait_for(lambda: len(system.get("/v1/nodes")["nodes"]) == 2, seconds=20, what="the second node")
+    system.start_node("gpu2", config=config)
+    owned_pids.add(system.pid("node-gpu2"))
+    wait_for(lambda: has_node(system, "gpu2"), seconds=START_SECONDS, what="its node")
     half = counting_job(steps=5000, step_seconds=0.05, resource_config={"gpu_fraction": 0.5, "gpu_type": "H100"})
 
     jobs = [system.submit(half)]
@@ -182,7 +187,7 @@ def test_two_halves_of_a_device_run_at_the_same_time(make_system: Callable[..., 
     (system.inputs / "share.py").write_text("import os\nprint('share', os.environ['TRAINYARD_GPU_MEMORY_FRACTION'])\n")
     half["training_config"]["framework"]["custom_script_path"] = "share.py"
     third = system.submit(half)
-    (device,) = system.get("/v1/nodes/gpu1")["devices"]
+    (device,) = system.get("/v1/nodes/gpu2")["devices"]
     waiting = wait_for(
         lambda: job["pending_reason"] if (job := system.job(third)) else None, seconds=5, what="a reason for the third"
     )
@@ -190,9 +195,12 @@ def test_two_halves_of_a_device_run_at_the_same_time(make_system: Callable[..., 
     running = [(job["status"], job["attempt"]) for job in map(system.job, jobs)]
     assert set(running) <= {("TRAINING", 1), ("CHECKPOINTING", 1)}  # it saves every tenth step
     assert device["share_in_use"] == 1.0
-    assert waiting == "needs 0.5 of 1 h100 on one node; free: nothing on gpu1"
+    assert waiting == "needs 0.5 of 1 h100 on one node; free: nothing on gpu2"
     system.call("POST", f"/v1/jobs/{jobs[0]}/cancel", {})
     wait_for(lambda: "share 0.5" in system.log_lines(third), seconds=20, what="the third on the device")
+    system.call("POST", f"/v1/jobs/{jobs[1]}/cancel", {})
+    for job_id in jobs:
+        system.wait_for_status(job_id, "CANCELLED")
 
 
 @pytest.mark.long

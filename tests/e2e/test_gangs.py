@@ -1,6 +1,7 @@
 """One training on two nodes: two node workers with a CPU slot each, whose ranks really compute together."""
 
 import contextlib
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -267,3 +268,41 @@ def test_mpirun_of_other_vocabularies_starts_the_ranks_of_two_nodes(system: Syst
             assert f"sums 3 fast of rank {rank}" in "\n".join(system.log_lines(job_id, rank=rank))
         assert system.get(f"/v1/jobs/{job_id}/attempts")["attempts"][0]["node_names"] == ["n1", "n2"]
     wait_for(lambda: no_job_runs(system), seconds=10, what="both nodes free")
+
+
+def test_a_job_of_mpi_on_three_nodes_is_preempted_and_goes_on(system: System, script: Path) -> None:
+    text = (
+        "import os, time\n"
+        "from mpi4py import MPI\n"
+        "world = MPI.COMM_WORLD\n"
+        "print('attempt', os.environ['TRAINYARD_ATTEMPT'], 'sums', world.allreduce(world.rank + 1), flush=True)\n"
+        "while os.environ['TRAINYARD_ATTEMPT'] == '1': time.sleep(0.1)\n"
+    )
+    document = mpi_job(script, text)
+    document["resource_config"]["node_count"] = 3
+    document["scheduling_config"] = {"preemptible": True, "on_preemption": "requeue"}
+    urgent = {"framework": {"type": "CUSTOM", "custom_command": ["sleep", "1"]}}
+    system.start_node("n3")
+    try:
+        wait_for(lambda: len(system.get("/v1/nodes")["nodes"]) == 3, seconds=120, what="a third node")
+        job_id = system.submit(document)
+        system.wait_for_status(job_id, "TRAINING", seconds=120)
+        wait_for(lambda: "sums 6" in "\n".join(system.log_lines(job_id, rank=2)), seconds=120, what="all ranks met")
+        other = system.submit(
+            {
+                "name": "urgent",
+                "training_config": urgent,
+                "resource_config": {"gpu_count": 1, "device_type": "cpu"},
+                "scheduling_config": {"priority": 9},
+            }
+        )
+        system.wait_for_status(other, "COMPLETED", seconds=120)
+        system.wait_for_status(job_id, "COMPLETED", seconds=120)
+    finally:
+        system.kill("node-n3", signal.SIGTERM)
+
+    attempts = system.get(f"/v1/jobs/{job_id}/attempts")["attempts"]
+    assert [each["node_names"] for each in attempts] == [["n1", "n2", "n3"]] * 2
+    assert attempts[0]["end_reason"].startswith("preempted"), attempts[0]
+    for rank in (0, 1, 2):
+        assert "attempt 2 sums 6" in "\n".join(system.log_lines(job_id, rank=rank))

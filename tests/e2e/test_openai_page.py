@@ -1,5 +1,5 @@
-"""docs/how-to/openai.md as a reader follows it: in new environments with OpenAI's client alone, twice, while every
-process of the installation is killed between the lines.
+"""docs/how-to/openai.md as a reader follows it: in an environment with OpenAI's client alone, while every process of
+the installation is killed between the lines.
 """
 
 import ast
@@ -20,7 +20,7 @@ import psutil
 import pytest
 
 from app.host.processes import processes_of_attempt, supervisors_of
-from tests.systems.clients import make_environment
+from tests.systems.clients import python_with
 from tests.systems.forked_agents import ForkedAgents
 from tests.systems.running_up import RunningUp, is_alive, wait_until
 from tests.systems.servers import free_port
@@ -228,7 +228,10 @@ def walk(python: Python, installation: Installation, before: Callable[[int, int]
     return "".join(printed)
 
 
-def test_the_page_works_as_printed_while_every_process_is_killed(installation: Installation, tmp_path: Path) -> None:
+@pytest.mark.parametrize("killed", ["one by one", "all at once"])
+def test_the_page_works_as_printed_while_every_process_is_killed(
+    installation: Installation, tmp_path: Path, killed: str
+) -> None:
     victims = cycle(ONE_BY_ONE)
 
     def kill_the_next(number: int, middle: int) -> None:
@@ -238,11 +241,10 @@ def test_the_page_works_as_printed_while_every_process_is_killed(installation: I
         if number == middle:
             installation.kill_everything()
 
-    for name, before in (("first", kill_the_next), ("second", kill_everything_once)):
-        interpreter = make_environment(tmp_path / name, name="openai")
-        with python_of_a_reader(interpreter, tmp_path, client_variables(installation)) as python:
-            said = walk(python, installation, before)
+    before = kill_the_next if killed == "one by one" else kill_everything_once
+    with python_of_a_reader(python_with("openai"), tmp_path, client_variables(installation)) as python:
+        said = walk(python, installation, before)
 
-        assert re.search(r"^succeeded ft:tiny:default:docs:\w{8}$", said, re.MULTILINE), said
-        assert re.search(r"^\d+ .* ft:tiny:default:docs:\w{8}:ckpt-step-\d+$", said, re.MULTILINE), said
-        assert "completed BatchRequestCounts(completed=2, failed=0, total=2) None" in said, said
+    assert re.search(r"^succeeded ft:tiny:default:docs:\w{8}$", said, re.MULTILINE), said
+    assert re.search(r"^\d+ .* ft:tiny:default:docs:\w{8}:ckpt-step-\d+$", said, re.MULTILINE), said
+    assert "completed BatchRequestCounts(completed=2, failed=0, total=2) None" in said, said

@@ -1,12 +1,12 @@
 """Packages of scripts on the real system: what a node announces, what a coordinator resolves, and ModelArts' file."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.systems.installations import counting_job
+from tests.systems.installations import counting_job, running_system
 from tests.systems.package_index import Index, package_index
 from tests.systems.system import System
 
@@ -14,20 +14,25 @@ PRINTS = "import greeting; print('version', greeting.__version__, flush=True)"
 MISSING = "nowhere-to-be-found"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def index() -> Iterator[Index]:
     with package_index() as found:
         found.add("greeting", "1.2.3")
         yield found
 
 
-@pytest.fixture
-def system(make_system: Callable[..., System], index: Index) -> System:
+@pytest.fixture(scope="module")
+def system(tmp_path_factory: pytest.TempPathFactory, owned_pids: set[int], index: Index) -> Iterator[System]:
     """Its installation has an index of its own."""
-    made = make_system(TRAINYARD_PACKAGES_INDEX_URL=index.url)
-    (made.inputs / "code").mkdir()
-    (made.inputs / "code" / "train.py").write_text(PRINTS)
-    return made.start("n1")
+    settings = {"TRAINYARD_PACKAGES_INDEX_URL": index.url}
+    with running_system(tmp_path_factory.mktemp("packages") / "system", owned_pids, "n1", **settings) as made:
+        yield made
+
+
+def code_in(directory: Path) -> Path:
+    directory.mkdir()
+    (directory / "train.py").write_text(PRINTS)
+    return directory
 
 
 def job(code: Path, **packages: Any) -> dict[str, Any]:
@@ -38,7 +43,7 @@ def job(code: Path, **packages: Any) -> dict[str, Any]:
 
 @pytest.mark.long
 def test_packages_are_announced_resolved_and_installed(system: System, index: Index) -> None:
-    code = system.inputs / "code"
+    code = code_in(system.inputs / "code")
     (node,) = system.get("/v1/nodes")["nodes"]
     assert "packages" in node["capabilities"]
 
@@ -54,7 +59,7 @@ def test_packages_are_announced_resolved_and_installed(system: System, index: In
 
 @pytest.mark.long
 def test_modelarts_job_has_the_packages_of_its_code(system: System) -> None:
-    code = system.inputs / "code"
+    code = code_in(system.inputs / "code-of-modelarts")
     (code / "pip-requirements.txt").write_text("greeting>=1\n")
     algorithm = {"code_dir": f"file://{code}", "boot_file": f"file://{code}/train.py"}
     body = {"kind": "job", "metadata": {"name": "installs"}, "algorithm": algorithm}

@@ -3,7 +3,7 @@
 import shutil
 import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -11,8 +11,9 @@ import pytest
 
 from tests.lazy_imports import lazily_imported
 from tests.systems.forked_agents import ForkedAgents
+from tests.systems.installations import running_system
 from tests.systems.system import TRAINYARD, System, wait_for
-from tests.systems.with_gateway import requests_counted
+from tests.systems.with_gateway import gateway_of, requests_counted
 
 if TYPE_CHECKING:
     import openai
@@ -25,18 +26,25 @@ MESSAGES: Any = [{"role": "user", "content": "def f(x):"}]
 REPLICAS = {"min": 0, "max": 1, "target_in_flight": 4, "idle_seconds": 5}
 
 
+@pytest.fixture(scope="module")
+def started(
+    tmp_path_factory: pytest.TempPathFactory, owned_pids: set[int], forked_agents: ForkedAgents, assets: dict[str, str]
+) -> Iterator[System]:
+    """With two nodes, and the registered model `tiny`."""
+    with running_system(tmp_path_factory.mktemp("services") / "system", owned_pids, "n1", "n2") as system:
+        forked_agents.serve_system(system)
+        model = shutil.copytree(assets["model"], system.inputs / "model-of-services")
+        subprocess.run(
+            [TRAINYARD, "models", "add", "tiny", str(model), "--local"], env=system.environment, check=True, timeout=60
+        )
+        yield system
+
+
 @pytest.fixture
-def system(make_system: Callable[..., System], forked_agents: ForkedAgents, assets: dict[str, str]) -> System:
-    """With a gateway, two nodes of one CPU slot each, and the registered model `tiny`."""
-    system = make_system()
-    forked_agents.serve_system(system)
-    model = shutil.copytree(assets["model"], system.inputs / "model-of-services")
-    system.start("n1", "n2")
-    system.start_gateway()
-    subprocess.run(
-        [TRAINYARD, "models", "add", "tiny", str(model), "--local"], env=system.environment, check=True, timeout=60
-    )
-    return system
+def system(started: System) -> Iterator[System]:
+    """The same with a gateway; its services are ended."""
+    with gateway_of(started):
+        yield started
 
 
 def client_of(system: System, role: str = "inference") -> "openai.OpenAI":

@@ -14,14 +14,13 @@ import psutil
 from sqlalchemy.engine import make_url
 
 from app.domain.lifecycle.states import TERMINAL
-from app.services.operations.bootstrap import prepare
 from app.services.requests.wakeups import Dispatcher
 from config.settings import load_settings
 from tests.faults.crash_points import CrashPoints
 from tests.faults.proxy import FaultProxy, ProxyThread
 from tests.faults.witness import Witness
 from tests.systems.servers import PostgresServer
-from tests.systems.system import System, wait_for
+from tests.systems.system import START_SECONDS, System, wait_for
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 FENCE_SECONDS = 4.5
@@ -103,7 +102,7 @@ class Cluster(System):
     def start(self, *nodes: str) -> "Cluster":
         self._nodes = nodes
         self.redis.start()
-        prepare(load_settings(self.environment))
+        self.prepare()
         self.start_processes()
         return self
 
@@ -113,8 +112,8 @@ class Cluster(System):
         self.start_coordinator()
         for node in self._nodes:
             self.start_node(node)
-        wait_for(self.is_ready, seconds=30, what="ready")
-        wait_for(lambda: self.ready_nodes() >= set(self._nodes), seconds=30, what="nodes registered")
+        wait_for(self.is_ready, seconds=START_SECONDS, what="ready")
+        wait_for(lambda: self.ready_nodes() >= set(self._nodes), seconds=START_SECONDS, what="nodes registered")
 
     def start_node(self, name: str, *, config: Path | None = None) -> None:
         super().start_node(name, config=config or self.folder / "node.toml")

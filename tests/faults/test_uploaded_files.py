@@ -17,7 +17,6 @@ from app.domain.files.purposes import RECEIVING
 from app.models import File, Upload
 from app.models.base import utc_now
 from app.services.files import expiry
-from app.services.operations.bootstrap import prepare
 from app.services.operations.orphan_cleanup import OrphanSweep
 from app.storage.storage import Storage
 from config.settings import load_settings
@@ -99,7 +98,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Killed]:
     system = Killed(tmp_path_factory.mktemp("uploads") / "system")
     try:
         system.redis.start()
-        prepare(load_settings(system.environment))
+        system.prepare()
         system.start_api()
         wait_for(system.answers, seconds=30, what="the API")
         yield system

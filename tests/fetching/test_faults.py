@@ -90,6 +90,7 @@ def test_silent_download_is_given_up(web, make_library):
     assert children() == []
 
 
+@pytest.mark.long
 def test_two_attempts_download_once(web, make_library):
     began = threading.Event()
 

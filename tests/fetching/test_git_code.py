@@ -40,6 +40,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[GitServe
         yield server
 
 
+@pytest.mark.long
 def test_commit_is_unpacked_and_kept(server: GitServer, make_library: Any) -> None:
     commit = server.commit("team/code", FILES)
     location = f"{server.url('team/code')}@{commit}"
@@ -273,6 +274,7 @@ def test_repository_that_does_not_answer(make_library: Any) -> None:
     assert failed.value.error_type == "HUB_UNREACHABLE"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("framework", "packages", "message"),
     [

@@ -149,6 +149,7 @@ def training(world: World, model: str) -> str:
     return job_id
 
 
+@pytest.mark.long
 def test_next_job_of_a_model_goes_to_the_node_that_has_fetched_it(world, hub, tmp_path):
     hub.add("org/tiny", MODEL)
     first = training(world, "org/tiny")

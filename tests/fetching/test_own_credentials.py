@@ -286,6 +286,7 @@ def test_region_of_a_source_is_where_the_service_of_the_operator_is_asked(endpoi
 # ---- hubs
 
 
+@pytest.mark.long
 def test_tokens_of_two_places_of_a_hub(hub, make_library):
     hub.add("acme/data", {"a.jsonl": LINES}, dataset=True, private=True)
     hub.add("acme/tiny", {"config.json": b"{}"}, private=True)
@@ -353,6 +354,7 @@ def leaks(world: World, *secrets: str) -> list[str]:
     return [*found, *(["shown"] if any(secret in shown for secret in secrets) else [])]
 
 
+@pytest.mark.long
 def test_job_reads_two_sources_with_two_credentials_and_leaves_none_of_them(world, web, one):
     web.answers["/b.jsonl"] = only("Authorization", "Bearer tok-canary-two")
 

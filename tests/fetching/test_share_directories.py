@@ -279,6 +279,7 @@ def test_service_that_answers_with_no_listing(web, shares, body):
     assert "listing" in refused.message
 
 
+@pytest.mark.long
 def test_limits_are_named_by_their_setting(web, shares):
     web.answers |= directory(AT, FILES)
 

@@ -159,6 +159,7 @@ def test_a_volume_of_the_installation_leads_nowhere_else(publish, node):
     assert not (node.data_dir / "models").exists()
 
 
+@pytest.mark.long
 def test_model_is_published_to_a_bucket(publish, s3):
     settings = {
         "TRAINYARD_FETCH_OBS_ENDPOINT": s3.url,

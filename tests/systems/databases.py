@@ -1,11 +1,17 @@
-"""PostgreSQL databases that one test uses after the other: copying one costs more than most tests."""
+"""Databases that are not migrated anew: of PostgreSQL, which one test uses after the other, and of SQLite, to copy."""
 
 import contextlib
 import os
+import tempfile
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 import psycopg
+from sqlalchemy.engine import make_url
 
+from app.database.engine import make_engine
+from app.migrations.runner import upgrade
 from tests.systems.engines import REUSED, close_kept_connections, pids_of_kept_connections
 from tests.systems.servers import PostgresServer
 
@@ -91,3 +97,23 @@ class ReusedDatabases:
         if tables:  # rows lie in the order of their insertion only where there were none before
             keeper.execute(f"VACUUM {', '.join(tables)}".encode())
         return True
+
+
+def put_migrated_sqlite(url: str) -> None:
+    """Have a migrated database there, if it is one of SQLite that does not exist yet: migrations take seconds."""
+    address = make_url(url)
+    if address.get_backend_name() != "sqlite" or Path(address.database or "").exists():
+        return
+    path = Path(address.database or "")
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path.write_bytes(_migrated_sqlite())
+
+
+@cache
+def _migrated_sqlite() -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trainyard.db"
+        engine = make_engine(f"sqlite:///{path}")
+        upgrade(engine)
+        engine.dispose()
+        return path.read_bytes()

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, ClassVar
 
 from authlib.integrations.flask_oauth2 import AuthorizationServer
@@ -18,6 +19,12 @@ from joserfc.jwk import RSAKey
 from werkzeug.serving import make_server
 
 CLIENT_ID, CLIENT_SECRET = "trainyard", "client's secret: ü &+%"
+
+
+@cache
+def _key() -> RSAKey:
+    """One for all providers of a process: to find its primes takes longer than a test."""
+    return RSAKey.generate_key(2048, {"use": "sig", "kid": "one"})
 
 
 @dataclass(frozen=True)
@@ -35,7 +42,7 @@ class Provider:
     changes: dict[str, Any] = field(default_factory=dict)
     in_userinfo: bool = False
     ends_sign_ins: bool = False  # it has a page to sign out at
-    key: RSAKey = field(default_factory=lambda: RSAKey.generate_key(2048, {"use": "sig", "kid": "one"}))
+    key: RSAKey = field(default_factory=_key)
     signs_with: RSAKey | None = None
     callbacks: tuple[str, ...] = ("http://localhost/ui/login/oidc/callback",)
     codes: dict[str, "Code"] = field(default_factory=dict)
@@ -204,7 +211,7 @@ def identity_provider() -> Iterator[Provider]:
     provider = Provider()
     server = make_server("127.0.0.1", 0, application(provider))
     provider.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     try:
         yield provider

@@ -124,7 +124,7 @@ def package_index() -> Iterator[Index]:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         index.port = server.server_address[1]
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
         thread.start()
         try:
             yield index

@@ -13,13 +13,21 @@ from tests.systems.supervising import World
 
 
 def role(
-    name: str, code: str = "", *, gpus: int = 1, cores: int = 0, program: Mapping[str, Any] | None = None, **fields: Any
+    name: str,
+    code: str = "",
+    *,
+    gpus: int = 1,
+    cores: int = 0,
+    program: Mapping[str, Any] | None = None,
+    image: Mapping[str, Any] | None = None,
+    **fields: Any,
 ) -> dict[str, Any]:
     """An entry of ``tasks`` whose instances run this Python code, or another program."""
     runs = {"custom_command": ["python3", "-c", code]} if code else {}
+    amounts = {"cpu_cores": cores} if cores else {}
     return {
         "role": name,
-        "resource_config": {"gpu_count": gpus, **({"cpu_cores": cores} if cores else {})},
+        "resource_config": {"gpu_count": gpus, **amounts, **({"image": dict(image)} if image else {})},
         "training_config": {**runs, **(program or {})},
         **fields,
     }

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
@@ -14,10 +13,12 @@ from typing import Any
 
 import psutil
 
+from tests.systems.databases import put_migrated_sqlite
+from tests.systems.polling import polls
 from tests.systems.servers import free_port
 from tests.systems.system import NODE_WARM
 
-START_SECONDS = 40.0
+START_SECONDS = 90.0
 
 
 class RunningUp:
@@ -39,6 +40,8 @@ class RunningUp:
         options += [] if tensorboard else ["--no-tensorboard"]
         if "--port" not in arguments:
             options += ["--port", "0"]
+        if "TRAINYARD_DATABASE_URL" not in {*os.environ, *(environment or {})}:
+            put_migrated_sqlite(f"sqlite:///{data_dir / 'trainyard.db'}")
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
                 trainyard("up", "--data-dir", str(data_dir), *options, *arguments),
@@ -93,10 +96,7 @@ def trainyard(*arguments: str) -> list[str]:
 
 
 def wait_until(happens: Callable[[], object], seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not happens():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
+    assert any(happens() for _ in polls(seconds, shortest=0.02)), "it did not happen in time"
 
 
 def is_alive(pid: int) -> bool:

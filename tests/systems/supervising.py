@@ -18,6 +18,7 @@ from app.storage.storage import Storage
 from config.settings import Settings, load_settings
 from tests.builders.factories import make_attempt, make_document, make_job, make_node
 from tests.systems.engines import engine_on
+from tests.systems.polling import polls
 from workers.node.spawn_supervisor import Spawn, reap_supervisors, spawn_supervisor, start_attempts
 
 Row = TypeVar("Row", bound=Base)
@@ -193,10 +194,7 @@ class World:
         self.wait(lambda: any(text in line for line in self.log(job_id)), seconds, job_id)
 
     def wait(self, condition: Callable[[], bool], seconds: float, job_id: str = "") -> None:
-        deadline = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < deadline, self.describe(job_id)
-            time.sleep(0.02)
+        assert any(condition() for _ in polls(seconds, shortest=0.02)), self.describe(job_id)
 
     def supervisor_alive(self, job_id: str, attempt: int) -> bool:
         reap_supervisors()

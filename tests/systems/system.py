@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -18,23 +17,24 @@ import psutil
 
 from app.services.operations.bootstrap import prepare
 from config.settings import load_settings
+from tests.systems.databases import put_migrated_sqlite
+from tests.systems.polling import polls
 from tests.systems.servers import RedisServer, free_port
 
 # What the nodes of every system fork; unless it is set, tests choose. "supervisors" suits most: the imports for ranks
 # would take more of a short test than its trainings do, and those that train have `ForkedAgents`.
 NODE_WARM = os.environ.get("TESTS_NODE_WARM")
 TRAINYARD = str(Path(sys.executable).parent / "trainyard")
+START_SECONDS = 90.0  # of a few processes that compute, beside others that do
 T = TypeVar("T")
 
 
 def wait_for(look: Callable[[], T | None], *, seconds: float, what: str) -> T:
     """The first result of `look` that is true. Polls, because what is awaited happens in other processes."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
+    for _ in polls(seconds):
         found = look()
         if found:
             return found
-        time.sleep(0.05)
     raise AssertionError(f"not within {seconds} s: {what}")
 
 
@@ -56,14 +56,22 @@ class System:
 
     def start(self, *nodes: str) -> "System":
         self.redis.start()
-        prepare(load_settings(self.environment))
+        self.prepare()
         self.start_api()
         self.start_coordinator()
         for node in nodes:
             self.start_node(node)
-        wait_for(self.is_ready, seconds=30, what="ready")
-        wait_for(lambda: len(self.get("/v1/nodes")["nodes"]) == len(nodes), seconds=30, what="nodes registered")
+        wait_for(self.is_ready, seconds=START_SECONDS, what="ready")
+        wait_for(
+            lambda: len(self.get("/v1/nodes")["nodes"]) == len(nodes), seconds=START_SECONDS, what="nodes registered"
+        )
         return self
+
+    def prepare(self) -> None:
+        """The data directory and the database, as the first process would."""
+        settings = load_settings(self.environment)
+        put_migrated_sqlite(settings.database.url)
+        prepare(settings)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -126,15 +134,16 @@ class System:
 
     def processes_of(self, job_id: str) -> list[psutil.Process]:
         """Every process whose command line names the job and this installation."""
-        found = []
+        found, mine = [], f"{self.folder}/"
         for process in psutil.process_iter():
             try:
-                line, environ = " ".join(process.cmdline()), process.environ()
+                line = " ".join(process.cmdline())
+                if job_id not in line:
+                    continue  # only few are asked for their environment, because tests poll
+                if mine in line or process.environ().get("TRAINYARD_DATA_DIR", "").startswith(mine):
+                    found.append(process)
             except psutil.Error:
                 continue
-            mine = f"{self.folder}/"
-            if job_id in line and (mine in line or environ.get("TRAINYARD_DATA_DIR", "").startswith(mine)):
-                found.append(process)
         return found
 
     def supervisor_of(self, job_id: str) -> psutil.Process:

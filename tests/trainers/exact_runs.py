@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +42,9 @@ from workers.trainers.left_out import leave_out
 class RecordingSession:
     """A session that records reports and issues commands at given steps, on rank 0 only.
 
-    From a plan: `stop_at`, a step to pause at, unless it has `pause_within`; `commands`, others by step; `unwritten`
-    and `unstored`, the steps whose checkpoints fail while the rank writes or the platform stores them;
-    `unwritten_shards`, those of which the last rank can't write its part.
+    From a plan: `stop_at`, a step to pause at, unless it has `pause_within` or `commands_before_completions`;
+    `commands`, others by step; `unwritten` and `unstored`, the steps whose checkpoints fail while the rank writes or
+    the platform stores them; `unwritten_shards`, those of which the last rank can't write its part.
     """
 
     def __init__(self, identity: Identity, plan: Mapping[str, Any]) -> None:
@@ -56,7 +57,7 @@ class RecordingSession:
         self.notes: list[dict[str, Any]] = []
         self.pauses_failed: list[str] = []
         self._at = {int(step): command for step, command in plan.get("commands", {}).items()}
-        if plan.get("stop_at") is not None and not plan.get("pause_within"):
+        if plan.get("stop_at") is not None and not plan.keys() & {"pause_within", "commands_before_completions"}:
             self._at[plan["stop_at"]] = {"type": "pause"}
         self._unwritten: list[int] = plan.get("unwritten", [])
         self._unstored: list[int] = plan.get("unstored", [])
@@ -177,10 +178,17 @@ def _interfere(hooks: ExitStack, plan: Mapping[str, Any], session: RecordingSess
         hooks.enter_context(slow_passes(plan["slow_seconds"]))
     if (steps := plan.get("unwritten_shards")) and identity.rank == identity.world_size - 1:
         hooks.enter_context(unwritten_shards(steps))
-    if (step := plan.get("pause_within")) and identity.rank == 0:
-        hooks.enter_context(command_within(step, lambda: session.commands.apply(parse({"type": "pause"}))))
+    _interrupt(hooks, plan, session)
     if plan.get("saves_twice"):
         hooks.enter_context(saved_by_transformers(identity.run_dir / "transformers"))
+
+
+def _interrupt(hooks: ExitStack, plan: Mapping[str, Any], session: RecordingSession) -> None:
+    """Enter what issues commands in the middle of a step."""
+    if (step := plan.get("pause_within")) and session.identity.rank == 0:
+        hooks.enter_context(command_within(step, lambda: session.commands.apply(parse({"type": "pause"}))))
+    for step, command in plan.get("commands_before_completions", {}).items():
+        hooks.enter_context(command_within(int(step), partial(session.commands.apply, parse(command)), before_pass=1))
 
 
 def main() -> None:

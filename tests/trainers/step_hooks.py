@@ -195,14 +195,16 @@ def slow_shards() -> Iterator[None]:
 
 
 @contextmanager
-def command_within(step: int, command: Callable[[], None]) -> Iterator[None]:
-    """Issue a command in the middle of a step: between its forward passes, if it has several."""
+def command_within(step: int, command: Callable[[], None], *, before_pass: int = 2) -> Iterator[None]:
+    """Issue a command in the middle of a step: between its forward passes, if it has several; before the first one
+    there are no completions.
+    """
     passes: list[int] = []
 
     def look(trainer: Any, _: Inputs) -> None:
         if trainer.state.global_step + 1 == step:
             passes.append(step)
-            if len(passes) == min(2, trainer.current_gradient_accumulation_steps):
+            if len(passes) == min(before_pass, trainer.current_gradient_accumulation_steps):
                 command()
 
     with _before_each_pass(look):

@@ -1,7 +1,9 @@
 """Whole trainings whose completions come from the engine: in their own process, or from rollouts in others."""
 
 import json
+import os
 import shutil
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -28,6 +30,18 @@ def reward(prompts, completions, **columns):
         file.write("x")
     return [float(re.search("[aeiou]{2}", text) is not None) for text in completions]
 """
+# As PATTERN, and with its second call the rollout hangs.
+HANGING = """
+import os, re, signal
+from pathlib import Path
+def reward(prompts, completions, **columns):
+    if os.environ.get("RANK", "0") == "0":
+        calls = Path(os.environ["ROLLOUT_PID"] + ".calls")
+        calls.write_text(calls.read_text() + "x" if calls.exists() else "x")
+        if calls.read_text() == "xx":
+            os.kill(int(Path(os.environ["ROLLOUT_PID"]).read_text()), signal.SIGSTOP)
+    return [float(re.search("[aeiou]{2}", text) is not None) for text in completions]
+"""
 SECRET = "s" * 32
 COMMON = {"max_steps": str(STEPS), "num_generations": "4", "max_completion_length": "8", "reward": PATTERN, "beta": "0"}
 ENGINE = {"generation_backend": "engine"}
@@ -37,6 +51,11 @@ def reward(prompts, completions, **columns):
     return [float(sum(number * ord(letter) for number, letter in enumerate(text)) % 997) for text in completions]
 """
 ADAPTER = {"use_lora": "true", "algorithm": "rloo", "beta": "0.1"}
+# In the step after which HANGING lets the rollout hang, before its completions.
+PAUSE = {"type": "pause", "save_checkpoint": True}
+PAUSES: dict[str, Any] = {"commands_before_completions": {3: PAUSE}}
+# The norm of all gradients is a sum over the parts of a divided model, in another order.
+DIVIDED = {**COMMON, **ENGINE, "beta": "0.1", "max_grad_norm": "0"}
 
 
 class Rollouts:
@@ -64,6 +83,17 @@ class Rollouts:
 
     def log(self, index: int) -> Path:
         return self.directory / f"rollout-{index}.log"
+
+    def hang(self, plan: dict[str, Any]) -> None:
+        """Give the plan what its HANGING reward needs: who stops, after the second step."""
+        file = self.directory / "pid"
+        file.write_text(str(self.processes[0].pid))
+        plan["environment"]["ROLLOUT_PID"] = str(file)
+
+    def continue_after(self, checkpoint: Path) -> None:
+        """Let it answer once the training has saved meanwhile."""
+        wait_for(checkpoint.exists, seconds=240, what="the checkpoint")
+        os.kill(self.processes[0].pid, signal.SIGCONT)
 
     def kill_after(self, steps: Path) -> None:
         """Kill one in the middle of the training, and start it again."""
@@ -97,6 +127,14 @@ def lively(model: Path, directory: Path) -> str:
     weights = {name: tensor * 3 for name, tensor in load_file(file).items()}
     save_file(weights, file, metadata={"format": "pt"})
     return str(directory)
+
+
+def largest_difference(one: Outcome, other: Outcome) -> float:
+    """Of two weights at the same place, at a learning rate of 5e-3."""
+    (first,), (second,) = (each.result["weight_files"] for each in (one, other))
+    weights, others = load_file(one.output / first), load_file(other.output / second)
+    assert weights.keys() == others.keys()
+    return max(float(abs(weights[name] - others[name]).max()) for name in weights)
 
 
 @pytest.fixture(scope="module")
@@ -135,6 +173,41 @@ def outcomes(assets, tmp_path_factory) -> dict[str, Outcome]:
 
 
 @pytest.fixture(scope="module")
+def outcomes_of_hangs(assets, tmp_path_factory) -> dict[str, Outcome]:
+    """Of trainings whose rollout hangs after the second step, and what they are without it."""
+    directory = tmp_path_factory.mktemp("rollouts-that-hang")
+    hanging = directory / "hanging.py"
+    hanging.write_text(HANGING)
+    # The third step is the first one of an epoch.
+    short = {"data_config": {"sources": [{"split": "train[:4]"}, {"split": "validation[50:55]"}]}}
+    never: dict[str, Any] = {"training_config": {"evaluation": {"strategy": "no"}}, **short}
+    after: dict[str, Any] = {"training_config": {"evaluation": {"strategy": "steps", "steps": 2}}, **short}
+
+    def plan(name: str, more: dict[str, Any], *changes: dict[str, str]) -> dict[str, Any]:
+        return plan_of(directory / name, assets, "RLHF", merged(ENGINE, *changes), **more)
+
+    hangs = {"reward": str(hanging)}
+    plans = {
+        "steps": plan("steps", never),
+        "paused": plan("paused", never, hangs) | {"stop_at": 2, **PAUSES},
+        "resumed": plan("resumed", never) | {"resume_from": "paused"},
+        "saved": plan("saved", never, hangs) | {"commands_before_completions": {3: {"type": "checkpoint"}}},
+        "evaluations": plan("evaluations", after),
+        "paused in evaluation": plan("paused-in-evaluation", after, hangs) | {"stop_at": 2, "pause_within": 2},
+        "evaluated": plan("evaluated", after) | {"resume_from": "paused in evaluation"},
+        "cancelled": plan("cancelled", never, hangs) | {"commands_before_completions": {3: {"type": "cancel"}}},
+    }
+    with ExitStack() as stack:
+        for name in ("paused", "saved", "paused in evaluation", "cancelled"):
+            rollouts = stack.enter_context(serving(directory / f"of {name}", plans[name], 1))
+            rollouts.hang(plans[name])
+            if name == "saved":
+                checkpoint = directory / "saved" / "checkpoints" / "step-2"
+                threading.Thread(target=rollouts.continue_after, args=[checkpoint]).start()
+        return runs(directory, plans)
+
+
+@pytest.fixture(scope="module")
 def outcomes_of_two_ranks(assets, tmp_path_factory) -> dict[str, Outcome]:
     directory = tmp_path_factory.mktemp("rollouts-of-two-ranks")
     plans = {
@@ -148,20 +221,54 @@ def outcomes_of_two_ranks(assets, tmp_path_factory) -> dict[str, Outcome]:
 def outcomes_of_a_divided_model(assets, tmp_path_factory) -> dict[str, Outcome]:
     """Of two ranks: each has a part of the model, or all of it and makes its completions itself."""
     directory = tmp_path_factory.mktemp("rollouts-of-a-divided-model")
-    # The norm of all gradients is a sum over the parts, in another order.
-    values = merged(ENGINE, {"beta": "0.1", "max_grad_norm": "0"})
+    hanging = directory / "hanging.py"
+    hanging.write_text(HANGING)
 
     def plan(name: str, framework: str, **more: str) -> dict[str, Any]:
-        return plan_of(directory / name, assets, "RLHF", {**values, **more}, world_size=2, framework=framework)
+        values = {**DIVIDED, **more}
+        return plan_of(directory / name, assets, "RLHF", values, world_size=2, framework=framework)
 
     plans = {
         "whole": plan("whole", "HF_TRAINER"),
+        "whole adapter": plan("whole-adapter", "HF_TRAINER", **ADAPTER),
         "divided": plan("divided", "FSDP"),
         "recomputed": plan("recomputed", "FSDP", gradient_checkpointing="true"),
+        "divided adapter": plan("divided-adapter", "FSDP", **ADAPTER),
+        "whole paused": {**plan("whole-paused", "HF_TRAINER", reward=str(hanging)), "stop_at": 2, **PAUSES},
+        "whole resumed": {**plan("whole-resumed", "HF_TRAINER"), "resume_from": "whole paused"},
+        "divided paused": {**plan("divided-paused", "FSDP", reward=str(hanging)), "stop_at": 2, **PAUSES},
+        "divided resumed": {**plan("divided-resumed", "FSDP"), "resume_from": "divided paused"},
+    }
+    alone = ("whole", "whole adapter", "whole resumed")
+    with ExitStack() as stack:
+        for name in plans.keys() - {*alone}:
+            rollouts = stack.enter_context(serving(directory / f"of {name}", plans[name], 2))
+            rollouts.hang(plans[name])
+        return runs(directory, plans, world_size=2)
+
+
+@pytest.fixture(scope="module")
+def outcomes_of_zero(assets, tmp_path_factory) -> dict[str, Outcome]:
+    """As `outcomes_of_a_divided_model`, by DeepSpeed."""
+    directory = tmp_path_factory.mktemp("rollouts-of-zero")
+
+    def plan(name: str, stage: str, **more: str) -> dict[str, Any]:
+        values = {**DIVIDED, **more}
+        found = plan_of(directory / name, assets, "RLHF", values, world_size=2, framework="DEEPSPEED")
+        found["spec"]["training_config"]["framework"] = {"type": "DEEPSPEED", "config": {"zero_stage": stage}}
+        return found
+
+    hanging = directory / "hanging.py"
+    hanging.write_text(HANGING)
+    plans = {
+        "paused": {**plan("paused", "1", reward=str(hanging)), "stop_at": 2, **PAUSES},
+        "stage 1": {**plan("stage-1", "1"), "resume_from": "paused"},
+        "adapter in stage 3": plan("adapter-3", "3", **ADAPTER),
     }
     with ExitStack() as stack:
-        for name in ("divided", "recomputed"):
-            stack.enter_context(serving(directory / f"of {name}", plans[name], 2))
+        for name, plan_ in plans.items():
+            rollouts = stack.enter_context(serving(directory / f"of {name}", plan_, 1))
+            rollouts.hang(plan_)
         return runs(directory, plans, world_size=2)
 
 
@@ -200,6 +307,41 @@ def test_what_completions_took_is_measured(outcomes):
     assert "generation_seconds" not in outcomes["generate greedy"].values
 
 
+def test_pause_does_not_wait_for_a_rollout_that_hangs(outcomes_of_hangs):
+    """Nothing of the step that waits is trained, and the random numbers are those from before its epoch."""
+    paused = outcomes_of_hangs["paused"]
+
+    assert (paused.error, paused.result["stopped"], paused.result["step"]) == (None, "pause", 2)
+    assert paused.seconds < outcomes_of_hangs["steps"].seconds + 10
+    assert outcomes_of_hangs["resumed"].weights() == outcomes_of_hangs["steps"].weights()
+    assert outcomes_of_hangs["resumed"].series("reward").items() <= outcomes_of_hangs["steps"].series("reward").items()
+
+
+def test_evaluation_that_a_pause_breaks_off_is_made_up_for(outcomes_of_hangs):
+    paused, evaluated = outcomes_of_hangs["paused in evaluation"], outcomes_of_hangs["evaluated"]
+
+    assert (paused.error, paused.result["stopped"], paused.result["step"]) == (None, "pause", 2)
+    assert paused.series("eval_reward") == {}
+    assert evaluated.series("eval_reward") == outcomes_of_hangs["evaluations"].series("eval_reward")
+    assert list(evaluated.series("eval_reward")) == [2, 4]
+    assert evaluated.reached_when_saved.keys() >= {"2"}, "the evaluation may be the best one"
+    assert evaluated.weights() == outcomes_of_hangs["evaluations"].weights()
+
+
+def test_checkpoint_is_saved_while_a_rollout_hangs_and_the_training_goes_on(outcomes_of_hangs):
+    saved = outcomes_of_hangs["saved"]
+
+    assert saved.error is None
+    assert saved.reached_when_saved["2"] == 2
+    assert saved.weights() == outcomes_of_hangs["steps"].weights()
+
+
+def test_cancelled_training_does_not_wait_for_a_rollout_that_hangs(outcomes_of_hangs):
+    cancelled = outcomes_of_hangs["cancelled"]
+
+    assert (cancelled.error, cancelled.result["stopped"], cancelled.checkpoints) == (None, "cancel", [])
+
+
 def test_ranks_share_rollouts(outcomes_of_two_ranks):
     """One of them hands over the weights, for both."""
     assert outcomes_of_two_ranks["rollouts"].weights() == outcomes_of_two_ranks["engine"].weights()
@@ -214,3 +356,31 @@ def test_weights_that_ranks_have_in_parts_are_handed_over_whole(outcomes_of_a_di
     assert found[name].series("eval_reward") == found["whole"].series("eval_reward")
     assert found[name].weights() == found["whole"].weights()
     assert len(set(found[name].series("reward").values())) > 1
+
+
+def test_adapter_on_a_divided_model_is_handed_over(outcomes_of_a_divided_model):
+    found = outcomes_of_a_divided_model
+
+    assert found["divided adapter"].error is None
+    assert found["divided adapter"].series("reward") == found["whole adapter"].series("reward")
+    assert found["divided adapter"].weights() == found["whole adapter"].weights()
+
+
+@pytest.mark.parametrize("name", ["whole", "divided"])
+def test_all_ranks_end_a_step_that_waits_for_a_rollout(outcomes_of_a_divided_model, name):
+    found = outcomes_of_a_divided_model
+
+    assert found[f"{name} paused"].result["stopped"] == "pause"
+    assert found[f"{name} resumed"].weights() == found["whole"].weights()
+
+
+@pytest.mark.parametrize("name", ["stage 1", "adapter in stage 3"])
+def test_deepspeed_hands_weights_over(outcomes_of_zero, outcomes_of_a_divided_model, name):
+    """That in stage 1 was paused while a rollout hung. From stage 2 on gradients are added up in another order."""
+    found = outcomes_of_zero[name]
+    whole = outcomes_of_a_divided_model["whole adapter" if "adapter" in name else "whole"]
+
+    assert found.error is None
+    assert found.series("reward").items() <= whole.series("reward").items()
+    assert found.series("eval_reward") == whole.series("eval_reward")
+    assert largest_difference(found, whole) <= (0 if name == "stage 1" else 1e-4)

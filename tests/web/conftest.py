@@ -12,7 +12,9 @@ from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize, syn
 
 from tests.systems.clients import node_packages
 from tests.systems.running_up import RunningUp
+from tests.systems.servers import free_port
 from tests.web.content import Content, populate
+from tests.web.presses import Presses
 from tests.web.site import Site
 
 ROOT = Path(__file__).parents[2]
@@ -20,12 +22,28 @@ ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 VIEWPORT: ViewportSize = {"width": 1366, "height": 900}
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+LAST = "test_every_action_was_carried_out"
+_presses = Presses()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
     here = Path(__file__).parent
     for item in items:
         if item.path.is_relative_to(here):
             item.add_marker(pytest.mark.web)
-            item.add_marker(pytest.mark.timeout(240))
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(240))
+    yield
+    items.sort(key=lambda item: item.name == LAST)  # in whatever order the others are: it asks what they did
+    chosen = {item.path for item in items if item.path.is_relative_to(here)}
+    is_narrowed = config.option.keyword or any("::" in each for each in config.args)
+    _presses.is_whole_run = not is_narrowed and chosen == set(here.glob("test_*.py"))
+
+
+@pytest.fixture(scope="session")
+def presses() -> Presses:
+    return _presses
 
 
 @pytest.fixture(scope="session")
@@ -33,11 +51,14 @@ def site(tmp_path_factory: pytest.TempPathFactory, owned_pids: set[int]) -> Iter
     """One system for all tests, which share its nodes: each test works on jobs and projects of its own."""
     folder = tmp_path_factory.mktemp("web")
     shutil.copytree(ROOT / "examples" / "cluster", folder / "examples" / "cluster")
-    running = RunningUp(folder / "data", "--simulate", "h100:8", "--simulate", "a100:4")
+    mail_port = free_port()  # of a server that a test starts
+    smtp = {"HOST": "127.0.0.1", "PORT": str(mail_port), "SECURITY": "none", "SENDER": "trainyard@example.org"}
+    environment = {f"TRAINYARD_SMTP_{name}": value for name, value in smtp.items()}
+    running = RunningUp(folder / "data", "--simulate", "h100:8", "--simulate", "a100:4", environment=environment)
     owned_pids.add(running.process.pid)
     running.wait_until_ready()
     owned_pids.update(running.pids().values())
-    yield Site(running)
+    yield Site(running, mail_port)
     running.stop()
 
 
@@ -64,9 +85,10 @@ REFUSED = ("Failed to load resource", "htmx:sendError", "htmx:afterRequest")
 
 
 @pytest.fixture
-def context(browser: Browser, site: Site) -> Iterator[BrowserContext]:
+def context(browser: Browser, site: Site, presses: Presses) -> Iterator[BrowserContext]:
     """A browser of its own for each test; it fails the test for what no page may do."""
     opened = browser.new_context(viewport=VIEWPORT, base_url=site.url, reduced_motion="reduce")
+    presses.watch(opened)
     opened.set_default_timeout(15_000)
     seen: list[str] = []
     opened.on("console", lambda message: seen.append(message.text) if message.type == "error" else None)
@@ -93,12 +115,13 @@ def axe() -> str:
 
 @pytest.fixture
 def violations(axe: str) -> Any:
-    """A function: what axe-core finds on a page, a line each."""
+    """A function: what axe-core finds on a page, a line each; with `colors_alone` of what differs between schemes."""
 
-    def found(page: Page) -> list[str]:
-        page.evaluate(axe)
-        tags = json.dumps(["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"])
-        result = page.evaluate(f"axe.run(document, {{runOnly: {{type: 'tag', values: {tags}}}}})")
+    def found(page: Page, *, colors_alone: bool = False) -> list[str]:
+        if not page.evaluate("'axe' in window"):
+            page.evaluate(axe)
+        chosen = json.dumps({"runOnly": _COLORS if colors_alone else _EVERYTHING})
+        result = page.evaluate(f"axe.run(document, {chosen})")
         return [
             f"{violation['id']}: {node['target']} {node['failureSummary']}"
             for violation in result["violations"]
@@ -106,6 +129,10 @@ def violations(axe: str) -> Any:
         ]
 
     return found
+
+
+_EVERYTHING = {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}
+_COLORS = {"type": "rule", "values": ["color-contrast", "link-in-text-block"]}
 
 
 def _stays(url: str, base: str, seen: list[str]) -> None:

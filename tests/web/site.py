@@ -26,8 +26,8 @@ def wait_for(page: Page, expression: str) -> None:
 
 
 class Site:
-    def __init__(self, running: RunningUp) -> None:
-        self.running = running
+    def __init__(self, running: RunningUp, mail_port: int = 0) -> None:
+        self.running, self.mail_port = running, mail_port
         self.url, self.key = running.url, running.key
 
     def ask(self, method: str, path: str, body: Any = None, *, key: str = "") -> Any:

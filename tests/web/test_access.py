@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from tests.systems.running_up import wait_until
+from tests.web.presses import Presses
 from tests.web.site import Site
 from tests.web.test_pages import PICTURES, SCHEMES
 
@@ -22,9 +23,10 @@ http.server.ThreadingHTTPServer(("127.0.0.1", {PORT}), http.server.SimpleHTTPReq
 
 
 @pytest.fixture
-def person(browser: Browser, site: Site) -> Iterator[BrowserContext]:
+def person(browser: Browser, site: Site, presses: Presses) -> Iterator[BrowserContext]:
     """A browser that may also visit the host of ports."""
     opened = browser.new_context(base_url=site.url)
+    presses.watch(opened)
     opened.set_default_timeout(20_000)
     yield opened
     opened.close()

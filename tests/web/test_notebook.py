@@ -32,11 +32,17 @@ def index() -> Iterator[Index]:
         yield found
 
 
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """For all modes, one after the other: the packages are installed once."""
+    return tmp_path_factory.mktemp("lab") / "data"
+
+
 @pytest.fixture(params=list(MODES))
-def lab_site(request: pytest.FixtureRequest, tmp_path: Path, index: Index, owned_pids: set[int]) -> Iterator[Site]:
+def lab_site(request: pytest.FixtureRequest, data_dir: Path, index: Index, owned_pids: set[int]) -> Iterator[Site]:
     port = free_port()
     running = RunningUp(
-        tmp_path / "data",
+        data_dir,
         environment={
             "TRAINYARD_PACKAGES_INDEX_URL": index.url,
             "TRAINYARD_GATEWAY_PORT": str(port),
@@ -46,7 +52,9 @@ def lab_site(request: pytest.FixtureRequest, tmp_path: Path, index: Index, owned
     owned_pids.add(running.process.pid)
     running.wait_until_ready()
     owned_pids.update(running.pids().values())
-    yield Site(running)
+    site = Site(running)
+    site.ask("PATCH", "/v1/projects/default", {"sessions": "allowed"})
+    yield site
     running.stop()
 
 
@@ -84,6 +92,8 @@ def test_a_notebook_runs_cells_and_terminals_and_ends_where_those_are_recorded(
     wait_until(lambda: _are_closed(page, sockets), 20)
     page.reload()
     expect(page.locator("body")).to_contain_text("is recorded", timeout=STARTS_MS)
+    lab_site.ask("POST", f"/v1/jobs/{job_id}/cancel", {})
+    lab_site.wait_for(job_id, "CANCELLED")
 
 
 def _submit(site: Site) -> str:

@@ -12,6 +12,7 @@ from tests.systems.apps import Api
 from tests.systems.engines import engine_on
 from tests.systems.identity_provider import CLIENT_ID, CLIENT_SECRET, Person, Provider, identity_provider
 from tests.systems.served import Served, serving
+from tests.web.presses import Presses
 
 
 @pytest.fixture
@@ -45,8 +46,9 @@ def served(sqlite_url: str, tmp_path: Path, provider: Provider) -> Iterator[Serv
 
 
 @pytest.fixture
-def visitor(browser: Browser, served: Served) -> Iterator[Page]:
+def visitor(browser: Browser, served: Served, presses: Presses) -> Iterator[Page]:
     context = browser.new_context(base_url=served.url)
+    presses.watch(context)
     yield context.new_page()
     context.close()
 
@@ -84,3 +86,26 @@ def test_who_signs_out_may_sign_out_at_the_provider_as_well(
 
     expect(visitor).to_have_url(f"{served.url}/ui/login")
     assert provider.person is None
+
+
+def test_an_administrator_ends_the_access_of_a_person(
+    visitor: Page, browser: Browser, served: Served, presses: Presses
+):
+    visitor.goto("/ui/jobs")
+    visitor.get_by_role("link", name="Sign in by the institute").click()
+    expect(visitor).to_have_url(f"{served.url}/ui/jobs")
+    chief = browser.new_context(base_url=served.url)
+    presses.watch(chief)
+    page = chief.new_page()
+    page.goto("/ui/login")
+    page.get_by_label("API key").fill(served.api.key)
+    page.get_by_role("button", name="Sign in", exact=True).click()
+    page.goto("/ui/admin/people")
+
+    page.get_by_role("row", name="Ana").get_by_role("button", name="End sign-ins and keys").click()
+    page.get_by_role("dialog").get_by_role("button", name="End sign-ins and keys").click()
+
+    expect(page.locator("#notices")).to_contain_text("Their sign-ins and keys have ended")
+    visitor.reload()
+    expect(visitor.get_by_role("link", name="Sign in by the institute")).to_be_visible()
+    chief.close()

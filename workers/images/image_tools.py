@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -115,6 +116,8 @@ class ImageTools:
         """Why it failed; empty if it did not. Raises AttemptFailed for too much and too slow."""
         view = FilesystemView(run_dir=self.directory, data_dir=self.data_dir, readable=tuple(readable))
         environment = {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(self.directory)}
+        environment |= {"PYTHONPATH": str(Path(__file__).parents[2]), "PYTHONSAFEPATH": "1"}
+        command = [sys.executable, "-m", "workers.sandbox.second_lock", *command]
         if network:
             environment |= {name: os.environ[name] for name in _PROXIES if name in os.environ}
         with tempfile.TemporaryFile() as errors:

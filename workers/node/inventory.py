@@ -13,6 +13,7 @@ from app.domain.nodes.sandboxes import WITHOUT_NAMESPACES
 from app.domain.scheduling.resources import MIG_PROFILE, Device, gpu_of, normalise_gpu_type, slice_index, slice_of
 from app.domain.spec.frameworks.custom import MPI
 from app.domain.spec.frameworks.requirements import (
+    CLAIM_PARTS,
     EVALUATE,
     EXPORT,
     EXTRAS,
@@ -24,8 +25,10 @@ from app.domain.spec.frameworks.requirements import (
     NAMESPACES,
     NETWORK,
     OWN_USER,
+    PEERS,
     WANDB_CLIENT,
 )
+from app.host.guarded_ports import lack_of_guards
 from app.host.images import lack_of_images
 from app.host.landlock import lack_of_landlock
 from app.host.own_users import lack_of_users
@@ -35,6 +38,7 @@ from workers.node.nvlink import grouped, links_of
 from workers.node.nvml import InventoryNvml
 from workers.rank.mpi import MPIRUN
 from workers.sandbox.control_groups import CONTROLLERS, find_hierarchies
+from workers.sandbox.part_trial import lack_of_claim_parts
 
 try:
     import pynvml
@@ -78,10 +82,32 @@ def found_capabilities(sandbox: str, data_dir: Path, *, uids: str = "", network:
     images = () if sandbox in WITHOUT_NAMESPACES or lack_of_images(data_dir) else (IMAGES,)
     isolation = () if sandbox in WITHOUT_NAMESPACES else (FULL, NAMESPACES) if limits else (NAMESPACES,)
     own_user = () if not isolation or lack_of_users(uids, data_dir) else (OWN_USER,)
+    parts = (CLAIM_PARTS,) if shown and (own_user or _mounts_parts(data_dir)) else ()
     locked = (LOCKED,) if isolation and _has_landlock() else ()
     own_network = () if sandbox in WITHOUT_NAMESPACES or network == HOST_NETWORK else (NETWORK,)
+    peers = (PEERS,) if own_user and own_network and not lack_of_guards(uids) else ()
     mpi = (MPI,) if shutil.which(MPIRUN) else ()
-    return (*extras, *tracking, *mpi, *limits, *shown, *images, *isolation, *own_user, *locked, *own_network)
+    return (
+        *extras,
+        *tracking,
+        *mpi,
+        *limits,
+        *shown,
+        *parts,
+        *images,
+        *isolation,
+        *own_user,
+        *locked,
+        *own_network,
+        *peers,
+    )
+
+
+def _mounts_parts(data_dir: Path) -> bool:
+    """An attempt with a user of its own mounts them as it does all that it sees."""
+    if lack := lack_of_claim_parts(data_dir):
+        log.warning("jobs on this node mount no parts of volume claims: %s", lack)
+    return not lack
 
 
 @cache  # its trial starts a program

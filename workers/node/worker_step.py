@@ -24,8 +24,9 @@ from app.domain.errors import NotFound, Unavailable
 from app.domain.nodes.sandboxes import BUBBLEWRAP, why_none
 from app.domain.routing import dispatch_queue
 from app.domain.scheduling.data_locality import Holding
-from app.domain.spec.frameworks.requirements import OWN_USER
-from app.host.own_users import lack_of_users, record_verdict
+from app.domain.spec.frameworks.requirements import OWN_USER, PEERS
+from app.host.guarded_ports import sweep_guards
+from app.host.own_users import lack_of_users, record_verdict, uid_range
 from app.host.processes import place
 from app.services.nodes import data_locality, registry
 from app.services.nodes.registry import NodeReport
@@ -188,9 +189,12 @@ def _found_capabilities(settings: Settings) -> tuple[str, ...]:
     found = found_capabilities(settings.node.sandbox, data_dir, uids=uids, network=settings.node.network)
     lack = "" if OWN_USER in found else lack_of_users(uids, data_dir) or "this node has no sandbox"
     record_verdict(data_dir, lack)
+    if PEERS in found:
+        with suppress(OSError):  # those that are left block a port each, and the next attempt tries again
+            sweep_guards(uid_range(uids))
     if lack and uids and os.geteuid() == 0:
         log.warning("attempts on this node have the worker's user, and none of their own: %s", lack)
-    return (*found, *package_capabilities(settings.packages))
+    return (*found, *package_capabilities(settings.packages, settings.node.software))
 
 
 def _sandbox(wanted: str, *, was: str = "") -> str:

@@ -1,9 +1,12 @@
-"""Preflight of a job's container image: whether its registry has it for the project, before a device is taken."""
+"""Preflight of a job's container images: whether registries have them for the project, before a device is taken."""
+
+import time
+from collections.abc import Sequence
 
 from app.domain.errors import BadSpec
-from app.domain.spec.locations.images import NEVER, ImageReference
+from app.domain.spec.document import images
+from app.domain.spec.locations.images import NEVER, ImageReference, parse
 from app.domain.spec.model import JobDocument
-from app.domain.spec.rules.image import image_of
 from app.host.images import lack_of_skopeo
 from config.settings import Settings
 from workers.attempt_failed import AttemptFailed
@@ -13,16 +16,21 @@ from workers.prepare.inspection_report import Report
 from workers.sandbox.sandbox import Sandbox, SandboxUnavailable, choose_sandbox
 
 _DIRECTORY = "image-preflight"  # in the directory of runs
+_LEAST_SECONDS = 1.0
 _ASK_SECONDS = 15.0  # a registry that does not answer must not hold up a job that a node may start
 
 
 def inspect_image(settings: Settings, project: str, document: JobDocument, seconds: float) -> Report:
-    """Ask the registry for the image's manifest, unless only nodes that have the image may run the job."""
+    """Ask registries for the manifests of the images of the job and its roles, unless only nodes that have one may run.
+
+    What is not asked for within ``seconds`` is left to the node.
+    """
     try:
-        reference = image_of(document)
+        asked = {image.reference: parse(image.reference) for image, _ in images(document) if image.pull_policy != NEVER}
     except BadSpec as error:  # an older API may have let it pass
         return _errors(error.message)
-    if reference is None or reference.is_local or document.resource_config.image.pull_policy == NEVER:
+    references = [reference for reference in asked.values() if not reference.is_local]
+    if not references:
         return {}
     if lack := lack_of_skopeo():
         return {"left_out": [f"this coordinator asks no registry: {lack}"]}
@@ -30,7 +38,23 @@ def inspect_image(settings: Settings, project: str, document: JobDocument, secon
         sandbox = choose_sandbox(settings.node.sandbox)
     except SandboxUnavailable as error:
         return {"left_out": [f"this coordinator asks no registry: {error}"]}
-    return _ask(settings, project, reference, sandbox, seconds)
+    until, reports = time.monotonic() + seconds, list[Report]()
+    for reference in references:
+        if reports and (seconds := until - time.monotonic()) < _LEAST_SECONDS:
+            reports.append({"left_out": [f"no time was left to ask for {reference}"]})
+        else:
+            reports.append(_ask(settings, project, reference, sandbox, seconds))
+    return _together(reports)
+
+
+def _together(reports: Sequence[Report]) -> Report:
+    """One report of those of several images: the first error, or what was found and what is left to the node."""
+    failed = next((report for report in reports if report.get("errors")), None)
+    if failed is not None or len(reports) == 1:
+        return failed or reports[0]
+    found = [report["image"] for report in reports if "image" in report]
+    left_out = [reason for report in reports for reason in report.get("left_out", [])]
+    return {**({"images": found} if found else {}), **({"left_out": left_out} if left_out else {})}
 
 
 def _ask(settings: Settings, project: str, reference: ImageReference, sandbox: Sandbox, seconds: float) -> Report:

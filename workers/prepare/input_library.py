@@ -98,6 +98,7 @@ class Library:
     is a lower limit set by the caller; larger items raise TooLargeHere. ``without_weights`` is for callers that only
     inspect a model.
     ``claims`` are those in which inputs were found so far: other jobs may write to them at any time.
+    ``may_make_claims`` asks whether the project's jobs make new ones.
     ``close`` deletes the links made for this library; the end of the process does so too.
     """
 
@@ -112,6 +113,7 @@ class Library:
     uploads: Callable[[str], UploadedFile | None] = _no_uploads  # of the project, by id
     without_weights: bool = False
     claims: set[Path] = field(default_factory=set)  # resolved
+    may_make_claims: Callable[[], bool] = bool
 
     @property
     def order(self) -> FetchOrder:

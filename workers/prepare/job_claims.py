@@ -5,11 +5,13 @@ import stat
 from pathlib import Path
 
 from app.domain.spec.locations.paths import within
-from app.domain.spec.model import Mount
+from app.domain.spec.model import Mount, OutputConfig
+from app.services.access.claims import only_uses
 from config.fetching import FetchSettings
 from workers.attempt_failed import AttemptFailed
 from workers.fetching.failures import FetchFailed, NotThere, Refused
 from workers.fetching.local import CLAIM_MODE, CLAIMS, claimed, volumes_of
+from workers.fetching.uris import scheme_of, volume
 from workers.prepare.input_library import Library
 from workers.sandbox.spec import Placement
 
@@ -36,6 +38,19 @@ def claim_mounted(number: int, mount: Mount, library: Library) -> Placement:
     return Placement(target=Path(mount.path), source=Path(path), writable=not mount.read_only)
 
 
+def refuse_new_outputs(fetch: FetchSettings, project: str, output: OutputConfig) -> None:
+    """For a project that makes no claims: publishing makes those that are missing. Raises AttemptFailed."""
+    for name, location in (("output_path", output.output_path), ("log_path", output.log_path)):
+        if not location or scheme_of(location) != CLAIMS:
+            continue
+        try:
+            directory = volumes_of(fetch, location, project)
+        except Refused as error:
+            raise AttemptFailed("INVALID_CONFIG", f"output_config.{name}: {error.message}") from error
+        if directory is not None and not (directory / volume(location).container).is_dir():
+            raise AttemptFailed("INVALID_CONFIG", f"output_config.{name}: {only_uses(project)}")
+
+
 def _make(library: Library, location: str) -> None:
     """Does nothing where there is one: attempts and nodes may make it at the same time. Raises FetchFailed, OSError."""
     directory, claims = volumes_of(library.fetch, location, library.project), library.fetch.pvc_dir
@@ -45,6 +60,8 @@ def _make(library: Library, location: str) -> None:
     if not claims.is_dir() and not within(str(claims), str(library.cache_dir.parent)):
         # It would lie where a file system is to be mounted.
         raise NotThere("the directory that TRAINYARD_FETCH_PVC_DIR names does not exist on this node")
+    if not (directory / name).is_dir() and not library.may_make_claims():  # since the job was accepted
+        raise Refused(only_uses(library.project))
     directory.mkdir(CLAIM_MODE, parents=True, exist_ok=True)
     (directory / name).mkdir(CLAIM_MODE, exist_ok=True)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from app.domain.errors import BadSpec
 from app.domain.spec.locations.images import FIELD
-from app.domain.spec.model import JobDocument
+from app.domain.spec.model import Framework, JobDocument
 from app.domain.spec.rules.image import image_of, refuse_foreign_image
 from app.host.gpu_devices import GPU_LIBRARIES
 from app.host.images import lack_of_images
@@ -61,21 +61,38 @@ def with_image(
         project=library.project,
     )
     stored = store.provide(reference, image.pull_policy)
-    root, found = ImageRoot(directory=stored.root, read_only=image.read_only), _in_image(spec, document, stored.config)
-    _make_working_directory(found, root)
-    return JobImage(spec=found, root=root, account=stored.config.account(stored.root), stored=stored)
+    made = JobImage(
+        spec=_in_image(spec, stored.config),
+        root=ImageRoot(directory=stored.root, read_only=image.read_only),
+        account=stored.config.account(stored.root),
+        stored=stored,
+    )
+    if document.tasks:  # the programs are the roles'
+        return made
+    return replace(made, spec=program_in(made, made.spec, document.training_config.framework))
 
 
-def _in_image(spec: RunSpec, document: JobDocument, config: ImageConfig) -> RunSpec:
-    """What the document says wins; what it leaves open the image decides."""
-    framework = document.training_config.framework
+def program_in(image: JobImage, spec: RunSpec, framework: Framework) -> RunSpec:
+    """What the job or role says about its program wins; what it leaves open its image decides. Raises AttemptFailed."""
+    if image.root is None or image.stored is None:
+        return spec
+    found = _with_program(spec, framework, image.stored.config)
+    _make_working_directory(found, image.root)
+    return found
+
+
+def _in_image(spec: RunSpec, config: ImageConfig) -> RunSpec:
     environment = dict(config.environment)
     if spec.device_type == "cuda":
         libraries = (str(GPU_LIBRARIES), environment.get("LD_LIBRARY_PATH", ""))
         environment["LD_LIBRARY_PATH"] = ":".join(filter(None, libraries))
-    found = replace(
+    return replace(
         spec, image=ImageEnvironment(python=tuple(python_command()), hooks=str(HOOKS), environment=environment)
     )
+
+
+def _with_program(spec: RunSpec, framework: Framework, config: ImageConfig) -> RunSpec:
+    found = spec
     # A script's own checkpoints are looked for in its working directory.
     if not (framework.custom_code_dir or spec.script or spec.checkpoint_glob) and config.directory:
         found = replace(found, directory=config.directory)

@@ -12,7 +12,7 @@ from app.domain.scheduling.resources import gpu_of
 from app.domain.spec.credentials import access_of, texts_of
 from app.domain.spec.document import judging_model
 from app.domain.spec.frameworks.custom import checkpoint_glob, launcher
-from app.domain.spec.frameworks.requirements import LOCKED, NETWORK, NOT_ON_SEVERAL
+from app.domain.spec.frameworks.requirements import LOCKED, NETWORK, NOT_ON_SEVERAL, PEERS
 from app.domain.spec.hyperparameters import parsing
 from app.domain.spec.hyperparameters.rlhf import reward_file
 from app.domain.spec.locations.egress import GATE
@@ -22,6 +22,7 @@ from app.domain.spec.rules.model import is_drawn, is_without_model
 from app.domain.spec.secrets import MODEL_PATH, source_path, with_secrets
 from app.domain.units import WHOLE
 from app.models import Job
+from app.services.access import claims
 from app.services.access.egress import without_services
 from app.services.attempts.work_orders import Work
 from app.services.nodes import project_demands
@@ -37,6 +38,7 @@ from workers.job_secrets import opened_secrets
 from workers.prepare.benchmark_files import find_benchmark_files
 from workers.prepare.input_library import Library, LocalData, Sources
 from workers.prepare.job_account import account_of
+from workers.prepare.job_claims import refuse_new_outputs
 from workers.prepare.job_image import JobImage, with_image
 from workers.prepare.job_mounts import Mounted, check_placements, with_mounts
 from workers.prepare.kept_tokens import KeptTokens, kept_tokens
@@ -94,9 +96,9 @@ def prepare(
     tokens = kept_tokens(library, spec, sources, environment) if work.is_training else None
     if (stored := tokens.restore() if tokens is not None else None) is not None:
         spec, tokens = replace(spec, tokens_path=str(stored)), None
-    image = with_image(spec, work.document, settings, library, sandbox)
+    image = with_image(spec, work.document_here, settings, library, sandbox)
     packages = with_packages(image.spec, work.document, settings, library, sandbox, environment, sources.code)
-    roles = with_roles(packages, RolesHere(settings, work, library, sandbox, run, redaction), sources, secrets)
+    roles = with_roles(packages, RolesHere(settings, work, library, sandbox, run, redaction, image), sources, secrets)
     mounted = with_mounts(roles.spec, with_secrets(work.document, secrets), sources, run, sandbox, library)
     write_atomically(run.spec, mounted.spec.to_document())
     named = (*named_files(library, work.document.training_config.framework), *roles.readable, start.path, model, stored)
@@ -131,6 +133,7 @@ def confinement_of(
         account=account_of(resources.user, image, sandbox),
         user=own_user_of(settings, view, sandbox, required),
         own_network=has_own_network(settings, work),
+        guarded=PEERS in required,
     )
 
 
@@ -146,11 +149,16 @@ def _checked_demands(settings: Settings, db: Database, work: Work) -> set[str]:
     """
     with db.read() as session:
         words = project_demands.of_project(session, work.project).words
+        may_make_claims = claims.may_create(session, work.project)
     required = {*words, *work.document.scheduling_config.required_capabilities}
     if NETWORK in required and not has_own_network(settings, work):
         raise AttemptFailed("INVALID_CONFIG", f"scheduling_config.required_capabilities: {NOT_ON_SEVERAL}")
+    if PEERS in required and not work.is_gang and not has_own_network(settings, work):
+        raise AttemptFailed("INTERNAL", f"this node lets others reach the ports of the job's ranks ({PEERS})")
     if LOCKED in required and settings.node.sandbox in WITHOUT_NAMESPACES:  # demanded since the job was placed
         raise AttemptFailed("INTERNAL", f"this node can't give the job a second lock ({LOCKED}): it has no sandbox")
+    if not may_make_claims:
+        refuse_new_outputs(settings.fetch, work.project, work.document.output_config)
     check_output(settings, work)
     return required
 
@@ -210,11 +218,16 @@ def library_for(settings: Settings, db: Database, project: str, secrets: Mapping
             job = session.get(Job, job_id)
             return job.project if job is not None else None
 
+    def may_make_claims() -> bool:
+        with db.read() as session:
+            return claims.may_create(session, project)
+
     return Library(
         rules=reading_rules(settings),
         cache_dir=settings.data.dir.resolve() / "cache",
         project=project,
         project_of_job=project_of_job,
+        may_make_claims=may_make_claims,
         uploads=uploads_of(db, settings.storage.url, project),
         fetch=settings.fetch,
         cache=settings.cache,

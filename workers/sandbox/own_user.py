@@ -7,7 +7,7 @@ the supervisor, and other programs may use such IDs: so a user is free only when
 import fcntl
 import os
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -27,7 +27,12 @@ class OwnUser:
         self.uid = uid
         self.namespace = namespace  # for mounts in which files of the worker are the user's
         self._held = [lock, namespace]
-        self._close = weakref.finalize(self, _close_all, self._held)
+        self._endings: list[Callable[[], None]] = []
+        self._close = weakref.finalize(self, _close_all, self._endings, self._held)
+
+    def before_release(self, call: Callable[[], None]) -> None:
+        """Have this done while the user is still no other attempt's. It may raise OSError, which changes nothing."""
+        self._endings.append(call)
 
     def keep(self, descriptor: int) -> int:
         """Close it when the user is released."""
@@ -85,7 +90,10 @@ def _try_lock(path: Path) -> int | None:
     return descriptor
 
 
-def _close_all(descriptors: Iterable[int]) -> None:
+def _close_all(endings: Iterable[Callable[[], None]], descriptors: Iterable[int]) -> None:
+    for ending in endings:
+        with suppress(OSError):
+            ending()
     for descriptor in descriptors:
         with suppress(OSError):
             os.close(descriptor)

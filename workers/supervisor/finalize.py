@@ -23,6 +23,7 @@ from trainyard.protocol.messages import MAX_MESSAGE, MAX_TEXT, RankExit, clean_t
 from workers.attempt_failed import AttemptFailed
 from workers.publishing.runner import publish_options
 from workers.supervisor.finished_attempt import FinishedAttempt
+from workers.supervisor.offline_run import store_offline_run
 from workers.supervisor.publish import deliver
 from workers.supervisor.publish_logs import deliver_logs
 from workers.supervisor.ranks.verdict import is_consequence, judge, judge_part
@@ -85,6 +86,7 @@ def _store(attempt: FinishedAttempt) -> Outcome:
     _report_the_last(attempt, outcome, finished=outcome.kind == "completed" or bool(model.artifacts))
     attempt.reporter.flush()
     attempt.trackers.finish(outcome.kind)
+    store_offline_run(attempt, outcome)
     attempt.reporter.flush()
     if lost := attempt.recorders.logs.close(LOG_SECONDS):
         what = f"the last {lost} log lines could not be stored within {LOG_SECONDS:g} s"

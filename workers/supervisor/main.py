@@ -211,7 +211,7 @@ class Supervisor:
                         retires=rejected.checkpoint_id if rejected.corrupt else "",
                     )
                 )
-            for note in environment_notes(self._work.document, prepared) if self._work.part == 0 else ():
+            for note in environment_notes(self._work, prepared):
                 self._recorders.reporter.add(note)
             self._recorders.checkpoints.begin(prepared.start.shards, self._settings.storage.max_output_files)
             self._prepared = prepared

@@ -10,8 +10,10 @@ import os
 import resource
 import socket
 import sys
+from pathlib import Path
 from typing import Any
 
+from app.host.landlock import stay_below
 from workers.tracking.conversation import TrackedRun, converse
 
 LOOPBACK = "127.0.0.1"
@@ -30,6 +32,7 @@ def _described(first: dict[str, Any]) -> TrackedRun:
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--gate", required=True, type=int, help="socket that takes the listener")
+    stay_below(Path("/"))
     for kind, most in _LIMITS:
         allowed = resource.getrlimit(kind)[1]
         bound = most if allowed == resource.RLIM_INFINITY else min(most, allowed)

@@ -28,11 +28,15 @@ class ServerRefuses(NotDelivered):
 
 @dataclass(kw_only=True)
 class JsonApi:
-    """``allow``: private hosts and networks that may be connected to; a call takes at most ``call_seconds``."""
+    """``allow``: private hosts and networks that may be connected to; a call takes at most ``call_seconds``.
+
+    ``token_header`` has the token in place of ``Authorization``.
+    """
 
     base: str
     username: str
     token: str
+    token_header: str = ""
     allow: tuple[str, ...]
     call_seconds: float
     deadline: float = 0.0  # of the requests to come, by the monotonic clock
@@ -75,6 +79,8 @@ class JsonApi:
     def _headers(self) -> dict[str, str]:
         if not self.token:
             return {}
+        if self.token_header:
+            return {self.token_header: self.token}
         return {"Authorization": f"Basic {self._login()}" if self.username else f"Bearer {self.token}"}
 
     def _login(self) -> str:
@@ -91,7 +97,7 @@ def _object(text: bytes) -> dict[str, Any] | None:
 
 def _said(answer: Mapping[str, Any], secrets: tuple[str, ...]) -> tuple[str, str]:
     """(error code, message) of the server's answer, as far as they are texts: short, and without secrets."""
-    code, message = answer.get("error_code"), answer.get("message")
+    code, message = answer.get("error_code"), answer.get("message", answer.get("error"))
     # Secrets go first: a part of one that a cut leaves is not found any more.
     return (
         shown(code, secrets)[:CODE_CHARACTERS] if isinstance(code, str) else "",

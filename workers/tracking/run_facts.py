@@ -9,8 +9,8 @@ import re
 import time
 from typing import Any
 
-from app.domain.spec.model import WANDB, Tracker
-from app.domain.spec.rules.tracking import WANDB_URL
+from app.domain.spec.model import MLFLOW, TRACKIO, WANDB, Tracker
+from app.domain.spec.rules.tracking import LONGEST_TAG, WANDB_URL
 from app.domain.spec.secrets import tracker_token_path
 from app.services.attempts.work_orders import Work
 from config.settings import Settings
@@ -18,7 +18,6 @@ from workers.job_secrets import opened_secrets
 
 SWEEP_LABEL, TRIAL_LABEL = "trainyard/sweep", "trainyard/trial"
 MOST_PARAMS = 500
-LONGEST_WANDB_TAG = 64
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
 CALLS_IN_A_ROUND = 4.0  # a round of calls, such as finding the run and describing it, may take so many timeouts
 
@@ -27,6 +26,7 @@ def service_request(settings: Settings, work: Work, number: int) -> dict[str, An
     """The first request to the process of a service: where it is, how it is opened, and what its run shows."""
     tracker = work.document.tracking[number]
     service = {
+        "kind": tracker.kind,
         "url": tracker.url or (WANDB_URL if tracker.kind == WANDB else ""),
         "username": tracker.username or "",
         "token": opened_secrets(settings, work.sealed_secrets).get(tracker_token_path(number), ""),
@@ -34,7 +34,7 @@ def service_request(settings: Settings, work: Work, number: int) -> dict[str, An
         "timeout_seconds": settings.tracking.timeout_seconds,
         "round_seconds": settings.tracking.timeout_seconds * CALLS_IN_A_ROUND,
     }
-    return {"service": service, "facts": (_wandb_facts if tracker.kind == WANDB else _facts)(work, tracker)}
+    return {"service": service, "facts": _FACTS[tracker.kind](work, tracker)}
 
 
 def _wandb_facts(work: Work, tracker: Tracker) -> dict[str, Any]:
@@ -42,11 +42,11 @@ def _wandb_facts(work: Work, tracker: Tracker) -> dict[str, Any]:
     config = {name: _typed(value) for name, value in _params(work).items()}
     return {
         "job_id": work.job_id,
-        "name": work.name,
+        "name": tracker.run_name or work.name,
         "project": tracker.experiment or work.project,
         "entity": tracker.entity or "",
         "config": {**config, **({"started_from": started_from} if started_from else {})},
-        "tags": [f"{name}={value}"[:LONGEST_WANDB_TAG] for name, value in labels.items()],
+        "tags": [*dict.fromkeys((*tracker.tags, *(f"{name}={value}"[:LONGEST_TAG] for name, value in labels.items())))],
         "group": labels.get(SWEEP_LABEL, ""),
         "job_type": work.training_type,
     }
@@ -61,10 +61,23 @@ def _typed(value: str) -> object:
     return found if math.isfinite(found) else value
 
 
+def _trackio_facts(work: Work, tracker: Tracker) -> dict[str, Any]:
+    return {
+        "job_id": work.job_id,
+        "name": tracker.run_name or work.name,
+        "project": tracker.experiment or work.project,
+        "attempt": work.attempt,
+        "config": {
+            **{name: _typed(value) for name, value in _params(work).items()},
+            **{f"label.{name}": value for name, value in work.document.labels.items()},
+        },
+    }
+
+
 def _facts(work: Work, tracker: Tracker) -> dict[str, Any]:
     return {
         "job_id": work.job_id,
-        "name": work.name,
+        "name": tracker.run_name or work.name,
         "attempt": work.attempt,
         "experiment": tracker.experiment or work.project,
         "started_ms": int(time.time() * 1000),
@@ -107,3 +120,6 @@ def _tags(work: Work) -> dict[str, str]:
     if started_from:
         tags["trainyard.started_from"] = started_from  # of a fork: the checkpoint that it begins with
     return tags
+
+
+_FACTS = {MLFLOW: _facts, TRACKIO: _trackio_facts, WANDB: _wandb_facts}

@@ -103,9 +103,11 @@ class Trackers:
 
 
 def _services(settings: Settings, work: Work, confined: StartConfined) -> Iterable[Service]:
-    """The services of the job's document, in its order."""
+    """The services of the job's document, in its order, but for an offline run, which goes to none."""
     ours = settings.tracking
     for number, tracker in enumerate(work.document.tracking if work.part == 0 else ()):
+        if tracker.is_offline:
+            continue
         first, is_wandb = service_request(settings, work, number), tracker.kind == WANDB
         yield Service(
             what=f"tracking.{number} ({tracker.kind} at {urlsplit(first['service']['url']).hostname})",

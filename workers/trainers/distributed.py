@@ -116,6 +116,10 @@ class StepBoundary:
         asked, self._requests_done = requests > self._requests_done, requests
         return Decision(stop, save=stop.save_checkpoint if stop else asked)
 
+    def is_save_asked(self) -> bool:
+        """Whether this rank has heard of a request to save and continue that the ranks have not agreed on yet."""
+        return self._context.checkpoint_requests > self._requests_done
+
     def any_rank(self, value: bool) -> bool:  # noqa: FBT001
         """Whether any rank says so; collective."""
         return bool(self._agreed(int(value))[0])

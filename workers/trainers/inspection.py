@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from app.domain.spec.rules.model import is_drawn
+from app.host.landlock import stay_below
 from app.host.processes import die_with_parent
 from workers.rank.run_context import RunSpec
 from workers.rank.spec_sections import training_config
@@ -36,6 +37,8 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.die_with is not None:
         die_with_parent(arguments.die_with)
+    else:
+        stay_below(Path("/"))  # a model may bring code
     document = json.loads(arguments.spec.read_text(encoding="utf-8"))
     _limit(document["memory_bytes"])
     (arguments.spec.parent / REPORT).write_text(json.dumps(inspect(document)))

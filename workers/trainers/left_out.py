@@ -22,6 +22,8 @@ def leave_out(frameworks: Collection[str], methods: Collection[str]) -> None:
     if DEEPSPEED not in frameworks:
         # transformers and accelerate import it too, which takes several seconds.
         _leave_out("deepspeed")
+    # trl and accelerate import it wherever it is installed, which takes more than a second; trackers send metrics.
+    _leave_out("wandb")
     if not can_build_kernels():
         # trl computes losses on GPUs with its kernels wherever it is installed, and with PyTorch's elsewhere.
         _leave_out("triton")

@@ -10,7 +10,6 @@ from app.cli.output import json_option, print_json
 from app.host.imports import uncollected_imports
 from app.services.operations.diagnosis.findings import Level
 from config.settings import Settings, SettingsError, client_environment, load_settings, own_sqlite
-from trainyard.client import NO_RETRY, Client, ClientError, Forbidden
 
 MARKS = {
     Level.OK: click.style("ok     ", fg="green"),
@@ -78,6 +77,8 @@ def _is_installed(settings: Settings) -> bool:
 
 def _of_server(settings: Settings) -> Iterator[tuple[Level, str, str]]:
     """What a machine that only uses a server can check: (level, message, fix)."""
+    from trainyard.client import NO_RETRY, Client, ClientError, Forbidden
+
     url, key = client_environment()
     try:
         Client(url, key, patience=NO_RETRY).cluster()

@@ -8,7 +8,7 @@ from app.cli.choice import Choice
 from app.cli.connection import ServerGroup, server
 from app.cli.output import json_option, print_fields, print_json, print_table
 from app.cli.text_options import checked_name, checked_text
-from app.domain.administration import LONGEST_DESCRIPTION
+from app.domain.administration import CLAIM_RIGHTS, LONGEST_DESCRIPTION
 from app.domain.interactive import SWITCHES
 from app.domain.names import WORD, WORD_RULE
 from app.domain.spec.locations.egress import SERVICE, SERVICE_RULE
@@ -104,6 +104,9 @@ def egress(name: str, added: tuple[str, ...], removed: tuple[str, ...], as_json:
     help="Whether people may open shells, commands and ports of its running jobs; recorded: what they show is kept.",
 )
 @click.option(
+    "--claims", type=Choice(CLAIM_RIGHTS), help="Whether its jobs may make volume claims, or use those that are there."
+)
+@click.option(
     "--require",
     "required",
     multiple=True,
@@ -116,18 +119,21 @@ def change(
     name: str,
     description: str | None,
     sessions: str | None,
+    claims: str | None,
     required: tuple[str, ...],
     as_json: bool,  # noqa: FBT001
 ) -> None:
-    """Change a project's description, whether people may reach its running jobs, or what nodes of its jobs must have.
+    """Change a project's description, what its jobs may do, or what nodes of its jobs must have.
 
     A demand counts for submissions and for jobs that wait; running jobs continue.
     """
-    if description is None and sessions is None and not required:
-        raise click.UsageError("nothing to change; name --description, --sessions or --require")
+    if description is None and sessions is None and claims is None and not required:
+        raise click.UsageError("nothing to change; name --description, --sessions, --claims or --require")
     demands = [each for each in required if each != NONE] if required else None
     with server() as client:
-        item = client.projects.change(name, description=description, sessions=sessions, required_capabilities=demands)
+        item = client.projects.change(
+            name, description=description, sessions=sessions, claims=claims, required_capabilities=demands
+        )
     print_json(item) if as_json else click.echo(name)
 
 

@@ -1,7 +1,7 @@
 """`trainyard schedule simulate` and `generate`: policies compared on a trace of jobs."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from app.domain.scheduling.resources import NodeCapacity
 from simulation.planners import POLICIES
 
 if TYPE_CHECKING:
+    from simulation.measuring import Report
     from simulation.trace import Cluster, TraceJob
     from simulation.unstarted import Unstarted
 
@@ -73,9 +74,7 @@ def simulate(
         summary = {"jobs": len(replayed), "devices": cluster.devices(), "policies": comparing.documents(reports)}
         print_json({**summary, "never_started": [asdict(each) for each in never]})
         return
-    print_table(comparing.HEADS, comparing.rows(reports), empty="")
-    click.echo()
-    print_table(comparing.WAIT_HEADS, comparing.wait_rows(reports), empty="no job started")
+    _print_tables(reports)
     for each in never:
         click.echo(f"\n{_under(each, len(results))}{each.jobs} never started, first {each.first}: {each.why}")
 
@@ -123,6 +122,17 @@ def generate(trace: Path, nodes: Path, count: int, as_json: bool, **wanted: Any)
         print_json({"jobs": len(made), "days": round(days, 3), "nodes": len(cluster.nodes)})
         return
     click.echo(f"{len(made)} jobs of {days:.1f} days in {trace}, {len(cluster.nodes)} nodes in {nodes}")
+
+
+def _print_tables(reports: "Mapping[str, Report]") -> None:
+    from simulation import comparing
+
+    print_table(comparing.HEADS, comparing.rows(reports), empty="")
+    click.echo()
+    print_table(comparing.WAIT_HEADS, comparing.wait_rows(reports), empty="no job started")
+    if of_roles := comparing.role_rows(reports):
+        click.echo()
+        print_table(comparing.ROLE_HEADS, of_roles, empty="")
 
 
 def _under(each: "Unstarted", policies: int) -> str:

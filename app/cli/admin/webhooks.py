@@ -10,7 +10,7 @@ from app.cli.connection import ServerGroup, server
 from app.cli.output import age, json_option, print_fields, print_json, print_table
 from app.cli.text_options import checked_name
 from app.domain.names import DEFAULT_PROJECT
-from app.domain.webhook_messages import PLAIN_FORMAT, WEBHOOK_FORMATS
+from app.domain.webhook_messages import EMAIL_FORMAT, PLAIN_FORMAT, WEBHOOK_FORMATS
 from app.domain.webhooks import DELIVERY_STATES, EVENT_NAMES
 
 if TYPE_CHECKING:
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 @click.group(cls=ServerGroup)
 def webhooks() -> None:
-    """Manage webhooks, URLs that receive a project's events, with any key of the project that may submit jobs."""
+    """Manage webhooks, which tell URLs or people by email of a project's events, with any key of the project that may
+    submit jobs.
+    """
 
 
 @webhooks.command("list")
@@ -32,9 +34,17 @@ def list_webhooks(project: str | None, as_json: bool) -> None:  # noqa: FBT001
     if as_json:
         print_json({"webhooks": items, "total_count": len(items)})
         return
-    rows = [{**item, "events": item["event_types"] or "all", "state": _state(item)} for item in items]
-    names = ("webhook_id", "project", "url", "events", "state")
-    print_table(("id", "project", "url", "events", "state"), picked(rows, names), empty="no webhooks")
+    rows = [
+        {
+            **item,
+            "receiver": item["url"] or item.get("recipients", []),
+            "events": item["event_types"] or "all",
+            "state": _state(item),
+        }
+        for item in items
+    ]
+    names = ("webhook_id", "project", "receiver", "events", "state")
+    print_table(("id", "project", "receiver", "events", "state"), picked(rows, names), empty="no webhooks")
 
 
 @webhooks.command()
@@ -48,7 +58,14 @@ def show(webhook_id: str, as_json: bool) -> None:  # noqa: FBT001
 
 
 @webhooks.command()
-@click.argument("url")
+@click.argument("url", required=False)
+@click.option(
+    "--recipient",
+    "recipients",
+    multiple=True,
+    metavar="ADDRESS",
+    help="Send emails to this address instead of posts to a URL; repeatable.",
+)
 @click.option("--project", callback=checked_name, help=f"Its project.  [your key's own, or {DEFAULT_PROJECT}]")
 @click.option(
     "--event",
@@ -63,22 +80,38 @@ def show(webhook_id: str, as_json: bool) -> None:  # noqa: FBT001
     "--format",
     "form",
     type=Choice(WEBHOOK_FORMATS),
-    default=PLAIN_FORMAT,
-    show_default=True,
-    help="The event itself, or a message for an incoming webhook of Slack or Teams.",
+    help="The event itself, a message for an incoming webhook of Slack or Teams, or an email.  "
+    f"[{PLAIN_FORMAT}; with recipients {EMAIL_FORMAT}]",
 )
 @json_option
 def create(
-    *, url: str, project: str | None, events: tuple[str, ...], description: str, form: str, as_json: bool
+    *,
+    url: str | None,
+    recipients: tuple[str, ...],
+    project: str | None,
+    events: tuple[str, ...],
+    description: str,
+    form: str | None,
+    as_json: bool,
 ) -> None:
-    """Create a webhook and print its secret; it is shown only once."""
+    """Create a webhook and print its secret; it is shown only once. Emails have none."""
+    if not url and not recipients:
+        raise click.UsageError("name the URL that events are posted to, or --recipient for emails")
     with server() as client:
-        item = client.webhooks.create(url, event_types=events, description=description, format=form, project=project)
+        item = client.webhooks.create(
+            url,
+            recipients=list(recipients) or None,
+            event_types=events,
+            description=description,
+            format=form or (EMAIL_FORMAT if recipients else PLAIN_FORMAT),
+            project=project,
+        )
     if as_json:
         print_json(item)
         return
     print_fields(item)
-    click.echo("Store the secret now: it is not shown again.", err=True)
+    if item["secret"]:
+        click.echo("Store the secret now: it is not shown again.", err=True)
 
 
 @webhooks.command()

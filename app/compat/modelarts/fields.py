@@ -162,7 +162,7 @@ _TASKS: Table = {
     f"{_TASK}.working_dir": _ALGORITHM["algorithm.working_dir"],
     f"{_TASK}.environments": _ALGORITHM["algorithm.environments"],
     **{f"{_TASK}.engine.{name}": _LIBRARIES for name in ("engine_id", "engine_name", "engine_version")},
-    f"{_TASK}.engine.image_url": acted_on(f"{IN_AN_IMAGE}; tasks that name different ones are refused"),
+    f"{_TASK}.engine.image_url": acted_on(f"{IN_AN_IMAGE}; tasks that name different ones are on different nodes"),
     f"{_TASK}.engine.run_user": _NO_CONTAINERS,
     f"{_TASK}.engine.v1_compatible": _RETURNED,
     **{

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from app.compat.images import NO_REGISTRIES, native_image
 from app.compat.modelarts.channels import Channels, channels_of
 from app.compat.modelarts.code import CODE_PATH, code_mounts, custom, place_of
 from app.compat.modelarts.flavors import flavor, flavor_item, of_resources
@@ -16,11 +17,13 @@ from app.compat.mounts import Mount
 from app.domain.errors import BadSpec
 from app.domain.scheduling.resources import NodeCapacity
 from app.domain.spec.locations.code import is_bundle
+from app.domain.spec.locations.images import FIELD as IMAGE_FIELD
 from app.domain.spec.model import JobDocument, ResourceConfig
 from app.domain.spec.role_documents import document_of
 from app.domain.spec.roles import Role
 from app.domain.spec.rules.training import is_reserved
 from app.domain.spec.secrets import MASK
+from app.schemas.spec.field_verdicts import warning
 
 _SCRIPT = ("custom_script_path", "custom_arguments", "custom_command")
 # Of a role whose devices no node has any more.
@@ -36,9 +39,15 @@ def algorithm_of_all(algorithm: Mapping[str, Any], tasks: Sequence[Mapping[str, 
         found[kind] = [each for each, _ in _all_channels(algorithm, tasks, kind)]
     if code := _common_code(algorithm, tasks):
         found["code_dir"] = code
-    if image := _image_of_all(algorithm, tasks):
+    image = "" if have_images(algorithm, tasks) else _image_of(algorithm, tasks[0])
+    if image or algorithm.get("engine"):
         found["engine"] = {**(algorithm.get("engine") or {}), "image_url": image}
     return found
+
+
+def have_images(algorithm: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the images of tasks differ, so that each role has its own."""
+    return len({_image_of(algorithm, task) for task in tasks}) > 1
 
 
 def roles_of(
@@ -47,9 +56,14 @@ def roles_of(
     default: Mapping[str, Any],
     capacities: Sequence[NodeCapacity],
     warnings: list[str],
+    *,
+    uses_images: bool,
 ) -> tuple[list[dict[str, Any]], list[Mount]]:
     """The roles, and the mounts of the whole job; ``default`` is the job's own resource. Raises BadSpec."""
     whole = algorithm_of_all(algorithm, tasks)
+    differ = have_images(algorithm, tasks)
+    if differ and not uses_images:
+        warnings.append(warning("tasks.algorithm.engine.image_url", NO_REGISTRIES))
     channels = channels_of(whole)
     passed = _passed(algorithm, tasks, channels)
     roles, mounts = [], list(channels.mounts)
@@ -60,8 +74,11 @@ def roles_of(
             mounts += of_code
             given = Channels([], None, [], [*passed[-1], *passed[number]], channels.variables)
             training = custom(own, given, [*channels.mounts, *of_code], warnings)
-        packages = _packages(own, whole)
-        roles.append(_role(number, task, {**training, **packages}, default, capacities))
+            reference = _image_of(algorithm, task) if differ and uses_images else ""
+            image = native_image(reference) if reference else {}
+        packages = {} if image else _packages(own, whole, are_its_own=differ and uses_images)
+        role = _role(number, task, {**training, **packages}, default, capacities)
+        roles.append({**role, "resource_config": {**role["resource_config"], **image}})
     _refuse_two_things_at_a_path(mounts)
     return roles, mounts
 
@@ -93,7 +110,9 @@ def _algorithm_of_role(document: JobDocument, role: Role) -> dict[str, Any]:
     framework = document_of(document, role).training_config.framework
     script = framework.custom_script_path or ""
     places = {"code_dir": framework.custom_code_dir or script.rpartition("/")[0], "boot_file": script}
-    return {name: f"file://{place}" if place.startswith("/") else place for name, place in places.items() if place}
+    shown = {name: f"file://{place}" if place.startswith("/") else place for name, place in places.items() if place}
+    image = role.resource_config.image
+    return shown | ({"engine": {"image_url": image.reference}} if image is not None else {})
 
 
 def _resource_of(role: Role, sent: Mapping[str, Any], capacities: Sequence[NodeCapacity]) -> dict[str, Any]:
@@ -173,12 +192,13 @@ def _code_mounts(own: Mapping[str, Any], common: str) -> list[Mount]:
     return [each._replace(reference=f"{CODE_PATH}/{part}", native={**each.native, "sub_path": part}) for each in found]
 
 
-def _packages(own: Mapping[str, Any], whole: Mapping[str, Any]) -> dict[str, Any]:
-    """What ModelArts installs before a task starts lies in its own code."""
-    part = _path(own.get("of_task") or "").removeprefix(_path(whole.get("code_dir") or "")).strip("/")
-    if not part or (whole.get("engine") or {}).get("image_url"):
+def _packages(own: Mapping[str, Any], whole: Mapping[str, Any], *, are_its_own: bool) -> dict[str, Any]:
+    """What ModelArts installs before a task starts lies in its own code; ``are_its_own``: the job has none."""
+    code = _path(whole.get("code_dir") or "")
+    part = _path(own.get("of_task") or "").removeprefix(code).strip("/")
+    if not (part or (are_its_own and code)) or (whole.get("engine") or {}).get("image_url"):
         return {}
-    file = f"{part}/pip-requirements.txt"
+    file = posixpath.join(part, "pip-requirements.txt")
     return {"packages": {"requirements_file": file, "requirements_file_required": False}}
 
 
@@ -203,15 +223,9 @@ def _path(code: str) -> str:
     return place_of(code).rstrip("/") if code else ""
 
 
-def _image_of_all(algorithm: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]]) -> str:
-    usual = (algorithm.get("engine") or {}).get("image_url") or ""
-    images = {(task["algorithm"].get("engine") or {}).get("image_url") or usual for task in tasks}
-    if len(images) > 1:
-        raise BadSpec(
-            "the image is the whole job's, since tasks on one node share a sandbox; name the same for every task",
-            field="tasks.algorithm.engine.image_url",
-        )
-    return next(iter(images), usual)
+def _image_of(algorithm: Mapping[str, Any], task: Mapping[str, Any]) -> str:
+    engines = (each.get("engine") or {} for each in (task["algorithm"], algorithm))
+    return next((image for engine in engines if (image := engine.get("image_url"))), "")
 
 
 def _all_channels(
@@ -269,6 +283,8 @@ def _errors_of(number: int, task: Mapping[str, Any]) -> Iterator[None]:
         yield
     except BadSpec as error:
         name = (error.field or "").removeprefix("algorithm.").partition(".")[0]
-        if error.field is not None and (name in task["algorithm"] or name in _OWN):
+        if error.field == IMAGE_FIELD:
+            error.field = f"tasks.{number}.algorithm.engine.image_url"
+        elif error.field is not None and (name in task["algorithm"] or name in _OWN):
             error.field = f"tasks.{number}.{error.field}"
         raise

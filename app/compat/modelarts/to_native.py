@@ -22,11 +22,12 @@ from app.compat.modelarts.log_places import FIELD as LOGS
 from app.compat.modelarts.log_places import logs_of_all, native_logs, warnings_of_logs
 from app.compat.modelarts.mpi import started
 from app.compat.modelarts.pairs import pair_of, with_engine
-from app.compat.modelarts.tasks import algorithm_of_all, environment_of, roles_of
+from app.compat.modelarts.tasks import algorithm_of_all, environment_of, have_images, roles_of
 from app.compat.mounts import Mount, native_mounts
 from app.compat.naming import Naming
 from app.domain.errors import BadSpec
 from app.domain.scheduling.resources import NodeCapacity
+from app.domain.spec.rules.roles import MOST_ROLES
 from app.schemas.spec.field_verdicts import refuse, warning, warnings_of
 from app.schemas.spec.training_config import TRAINING_TYPES
 
@@ -51,6 +52,7 @@ NAMES = {
     "training_config.environment": "algorithm.environments",
     "training_config.packages": "algorithm.code_dir",
     "tasks": "tasks",
+    **{f"tasks.{n}.resource_config.image": f"tasks.{n}.algorithm.engine.image_url" for n in range(MOST_ROLES)},
     "training_config.max_retries": f"metadata.annotations.{RETRY_NUM}",
     "data_config": "algorithm.inputs",
     "output_config": "algorithm.outputs",
@@ -146,7 +148,7 @@ def _heterogeneous(
     if algorithm.get("id"):
         roles, mounts, whole = pair_of(tasks, resource, capacities), list[Mount](), with_engine(algorithm)
     else:
-        roles, mounts = roles_of(algorithm, tasks, resource, capacities, warnings)
+        roles, mounts = roles_of(algorithm, tasks, resource, capacities, warnings, uses_images=uses_images)
         whole = {**algorithm_of_all(algorithm, tasks), "command": ":"}  # the programs are the roles'
     as_one = {name: value for name, value in job.items() if name != "tasks"}
     annotations = (job["metadata"].get("annotations") or {}).items()
@@ -156,6 +158,8 @@ def _heterogeneous(
     as_one["spec"] = {**spec, "resource": {**resource, "flavor_id": None}, **logs_of_all(spec, tasks)}
     native = to_native({**as_one, "algorithm": whole}, capacities, may_read, uses_images=uses_images)
     training, resources = native.document["training_config"], native.document["resource_config"]
+    if uses_images and not algorithm.get("id") and have_images(algorithm, tasks):
+        training = {name: value for name, value in training.items() if name != "packages"}  # the roles' alone
     code = {name: value for name, value in training["framework"].items() if name not in _PROGRAM}
     kept = {name: value for name, value in resources.items() if name not in _OF_ROLES}
     document = {

@@ -7,7 +7,7 @@ launcher that runs mpirun and workers that wait for it.
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from app.compat.mpirun import is_mpirun
+from app.compat.mpirun_texts import is_mpirun
 from app.domain.errors import BadSpec
 
 TRAINER = "trainer"

@@ -17,7 +17,8 @@ from app.schemas.spec.field_verdicts import (
 )
 
 _ASKED = ("probes", "ports", "exposedUrls")
-MASTERS = ("command", "args", "environmentVariables", "compute", *_ASKED)  # fields of masterSpec with an effect
+# Fields of masterSpec with an effect.
+MASTERS = ("command", "args", "image", "imagePullPolicy", "environmentVariables", "compute", *_ASKED)
 _EXCLUDE = acted_on("true: the item is ignored")
 _RETURNED = acted_on("stored and returned")
 _NAME_OF_VOLUME = acted_on("stored and returned; names the volume in warnings")
@@ -272,7 +273,7 @@ _RULES: Table = {
     **{f"spec.security.{path}": rule for path, rule in _SECURITY.items()},
 }
 _OF_THE_MASTER = (
-    "only command, args, environmentVariables, compute, ports, exposedUrls and probes of the master can differ"
+    "only command, args, image, environmentVariables, compute, ports, exposedUrls and probes of the master can differ"
 )
 # Values that match the behaviour, and need no warning.
 _NO_REQUEST: tuple[tuple[str, Any], ...] = (("mountPropagation", "None"), ("exclude", False))

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.compat.launchers import Launch, parse_launcher, ranks_per_node
-from app.compat.runai.pods import KEPT, MASTERS, Part, Pods, Spec
-from app.compat.runai.programs import REST, Place, program_of, words_of
+from app.compat.runai.pods import KEPT, Part, Pods, Spec
+from app.compat.runai.programs import MASTERS, REST, Place, program_of, words_of
 from app.compat.runai.resources import resources_of
 from app.compat.runai.variables import common_environment, environment_of
 from app.domain.errors import BadSpec

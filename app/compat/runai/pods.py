@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from app.compat.mounts import map_paths
-from app.compat.runai.programs import REST, Place, chosen_by_rank, program_of
+from app.compat.runai.programs import MASTERS, REST, Place, chosen_by_rank, program_of
 from app.compat.runai.resources import SHARES, resources_of
 from app.compat.runai.variables import changed_by, common_environment, environment_of
 from app.domain.errors import BadSpec
@@ -17,7 +17,6 @@ from app.domain.spec.roles import INSTANCE, JOB, TASK
 from app.domain.spec.rules.roles import MOST_INSTANCES
 from app.schemas.spec.field_verdicts import warning
 
-MASTERS = "masterSpec"
 MASTER, WORKER, COPY = "master", "worker", "copy"  # roles
 KEPT = "None"  # of cleanPodPolicy: pods run on when the master has ended
 _PROCESSES = {"num_proc_per_node": "1"}  # a pod runs its command once for any number of devices
@@ -75,19 +74,24 @@ def of_training(spec: Spec, place: Place, warnings: list[str]) -> Pods:
     )
 
 
-def of_distributed(spec: Spec, master: Spec, place: Place, warnings: list[str]) -> Pods:
-    """Raises BadSpec."""
+def of_distributed(spec: Spec, master: Spec, place: Place, warnings: list[str], own_image: Part) -> Pods:
+    """``own_image``: the field ``image`` of the master, where it is another. Raises BadSpec."""
     workers = int(spec.get("numWorkers") or 1)
     worker = _Pod(workers, program_of(spec, place), resources_of(spec.get("compute") or {}, warnings), REST)
-    first = _master(spec, master, worker, place, warnings)
+    first = _master(spec, master, worker, place._replace(has_image=place.has_image or bool(own_image)), warnings)
     changed = changed_by(master, spec)
-    if (first.program, first.resources) == (worker.program, worker.resources) and not changed:
+    if (first.program, first.resources) == (worker.program, worker.resources) and not changed and not own_image:
         return _gang(spec, worker, worker.program, environment_of(spec), warnings)
     if _has_share(first.resources) or _has_share(worker.resources):
         if first.resources != worker.resources:
             raise BadSpec(
                 "must equal spec.compute where a part of a device is requested; leave it out, or ask for whole devices",
                 field=f"{MASTERS}.compute",
+            )
+        if own_image:
+            raise BadSpec(
+                "must equal spec.image where a part of a device is requested; leave it out, or ask for whole devices",
+                field=f"{MASTERS}.image",
             )
         program = chosen_by_rank(first.program, worker.program)
         return _gang(spec, worker, program, common_environment(spec, master), warnings)
@@ -98,6 +102,7 @@ def of_distributed(spec: Spec, master: Spec, place: Place, warnings: list[str]) 
             field="spec.numWorkers",
         )
     leading = first.role(MASTER, world=JOB)
+    leading["resource_config"] |= own_image
     own = {name: text for name, text in environment_of(master).items() if name in changed}
     if own:
         leading["training_config"]["environment"] = {name: map_paths(text, place.mounts) for name, text in own.items()}

@@ -10,7 +10,8 @@ from app.compat.runai.security import read_only_of
 from app.domain.errors import BadSpec
 from app.schemas.spec.field_verdicts import warning
 
-REST = "spec"
+REST, MASTERS = "spec", "masterSpec"
+_OF_IMAGES = ("image", "imagePullPolicy")
 # Standard input that stays open and has nothing to read, as that of a container that no client is attached to.
 _OPEN_INPUT = 'input=$(mktemp -u) && mkfifo -m 600 "$input" && exec 0<>"$input" && rm "$input" && exec "$@"'
 
@@ -30,11 +31,33 @@ def image_of(spec: Mapping[str, Any], warnings: list[str], *, why_not: str) -> d
     """
     image = {}
     if spec.get("image") and not why_not:
-        image = native_image(spec["image"], spec.get("imagePullPolicy") or "")
+        image = _native(spec["image"], spec.get("imagePullPolicy"), f"{REST}.image")
     elif spec.get("image"):
-        named = [name for name in ("image", "imagePullPolicy") if spec.get(name)]
-        warnings += [warning(f"{REST}.{name}", why_not) for name in named]
+        warnings += [warning(f"{REST}.{name}", why_not) for name in _OF_IMAGES if spec.get(name)]
     return image | read_only_of(spec.get("security") or {}, image, warnings)
+
+
+def image_of_master(
+    spec: Mapping[str, Any], master: Mapping[str, Any], warnings: list[str], *, why_not: str
+) -> dict[str, Any]:
+    """The field ``image`` of the master's pod, where it is not that of the others. Raises BadSpec."""
+    asked = {name: master[name] for name in _OF_IMAGES if master.get(name)}
+    both = {**{name: spec.get(name) for name in _OF_IMAGES}, **asked}
+    if asked and (why_not or not both["image"]):
+        warnings += [warning(f"{MASTERS}.{name}", why_not or "there is no image") for name in asked]
+    if not asked or why_not or not both["image"]:
+        return {}
+    own = _native(both["image"], both["imagePullPolicy"], f"{MASTERS}.image")
+    own |= read_only_of(spec.get("security") or {}, own, [])
+    return {} if own == image_of(spec, [], why_not="") else own
+
+
+def _native(reference: str, policy: str | None, field: str) -> dict[str, Any]:
+    try:
+        return native_image(reference, policy or "")
+    except BadSpec as error:
+        error.field = field
+        raise
 
 
 def program_of(asked: Mapping[str, Any], place: Place, part: str = REST, *, copies: int = 0) -> dict[str, list[str]]:
@@ -61,7 +84,7 @@ def chosen_by_rank(master: Mapping[str, list[str]], others: Mapping[str, list[st
     """One program for all ranks that is the master's at the first of them. Raises BadSpec where one is the image's."""
     if master == others:
         return dict(others)
-    for part, program in (("masterSpec", master), (REST, others)):
+    for part, program in ((MASTERS, master), (REST, others)):
         if "custom_command" not in program:
             raise BadSpec(
                 "is required: pods with a part of a device have one program, which can't be the image's for some",

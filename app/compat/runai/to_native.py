@@ -8,8 +8,8 @@ from app.compat.mounts import OPTIONAL, Mount, location_of, map_paths, native_mo
 from app.compat.naming import Naming
 from app.compat.runai.fields import without_effect
 from app.compat.runai.mpi import mpi_distributed, mpi_training, starts_by_mpi
-from app.compat.runai.pods import MASTER, MASTERS, Pods, of_distributed, of_training
-from app.compat.runai.programs import Place, image_of
+from app.compat.runai.pods import MASTER, Pods, of_distributed, of_training
+from app.compat.runai.programs import MASTERS, Place, image_of, image_of_master
 from app.compat.runai.reaching import interactive_of
 from app.compat.runai.security import user_of
 from app.compat.runai.variables import reserved, without_secrets
@@ -76,6 +76,8 @@ _OF_ROLES = {
     ".training_config.custom_command": ".command",
     ".training_config.custom_arguments": ".args",
     ".training_config.environment": ".environmentVariables",
+    ".resource_config.image": ".image",
+    ".resource_config.image.pull_policy": ".imagePullPolicy",
     **{f".{native}": name.removeprefix(REST) for native, name in NAMES.items() if name.startswith("spec.compute")},
 }
 _NO_DEVICES = "spec.compute.gpuDevicesRequest 0"
@@ -112,9 +114,11 @@ def to_native(
     warnings = [*volumes.warnings, *reserved(spec, REST), *reserved(master, MASTERS)]
     has_image = uses_images and bool(spec.get("image"))
     by_mpi = _framework_of(spec) == MPI if distributed else starts_by_mpi(spec, has_image=has_image)
-    image = image_of(spec, warnings, why_not=OF_MPI if uses_images and by_mpi else "" if uses_images else NO_REGISTRIES)
+    why_not = NO_REGISTRIES if not uses_images else OF_MPI if by_mpi else ""
+    image = image_of(spec, warnings, why_not=why_not)
+    own_image = image_of_master(spec, master, warnings, why_not=why_not)
     code, place = _place(spec, volumes, may_read, has_image=bool(image))
-    pods = _pods(spec, master, place, warnings, by_mpi=by_mpi, distributed=distributed)
+    pods = _pods(spec, master, place, warnings, own_image, by_mpi=by_mpi, distributed=distributed)
     warnings += _without_command(spec, pods, place, is_found=code is not None)
     start = [Mount(spec["workingDir"], "", "", {"type": CODE, **OPTIONAL})] if code else []
     devices = {**pods.resources, **user_of(spec.get("security") or {}, warnings), **_affinity(spec, warnings)}
@@ -137,6 +141,7 @@ def _pods(
     master: Mapping[str, Any],
     place: Place,
     warnings: list[str],
+    own_image: dict[str, Any],
     *,
     by_mpi: bool,
     distributed: bool,
@@ -148,7 +153,7 @@ def _pods(
         return mpi_distributed(spec, master, place, warnings)
     if spec.get("slotsPerWorker"):
         warnings.append(warning("spec.slotsPerWorker", "slots are those of MPI: the command runs once on each node"))
-    return of_distributed(spec, master, place, warnings)
+    return of_distributed(spec, master, place, warnings, own_image)
 
 
 def _training(spec: Mapping[str, Any], pods: Pods, volumes: Volumes, code: str | None) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from app.domain.names import EITHER
 from app.domain.scheduling import gang_placement
 from app.domain.scheduling.filters import could_fit, describe, is_of_type, missing_labels, part_mb, usable_devices
 from app.domain.scheduling.resources import NodeCapacity, Request
+from app.domain.scheduling.roles.neighbours import of_other_images
 from app.domain.scheduling.roles.packing import can_pack, emptied
 from app.domain.scheduling.roles.reasons import affinity_of, asked_for, without_affinity
 from app.domain.spec.frameworks.requirements import how_to_offer
@@ -101,11 +102,13 @@ def _refuse_unfitting_roles(request: Request, nodes: Sequence[NodeCapacity]) -> 
 def _refuse_affinity(request: Request, nodes: Sequence[NodeCapacity]) -> None:
     """Raise, naming the first role that has one, when its instances would fit anywhere else than asked for."""
     required = [number for number, role in enumerate(request.roles) if any(each.required for each in role.affinity)]
-    if required and can_pack(without_affinity(request), nodes):
+    images = [other for one, other in of_other_images(request) if one < other]
+    if (required or images) and can_pack(without_affinity(request), nodes):
+        way_out = "set required to false" if required else "give the roles one image"
         raise CannotFit(
             f"needs {asked_for(request)}, and {affinity_of(request)}; all nodes together could not hold that, even "
-            "when nothing runs on them: ask for fewer or smaller instances, or set required to false",
-            field=f"tasks.{required[0]}.affinity",
+            f"when nothing runs on them: ask for fewer or smaller instances, or {way_out}",
+            field=f"tasks.{required[0]}.affinity" if required else f"tasks.{images[0]}.resource_config.image",
         )
 
 

@@ -7,9 +7,10 @@ from functools import cache, cached_property
 from typing import NamedTuple
 
 from app.domain.spec.frameworks.requirements import needed
+from app.domain.spec.image import NO_IMAGE, Image
 from app.domain.spec.inference import TRAINING
 from app.domain.spec.model import JobDocument
-from app.domain.spec.role_documents import document_of
+from app.domain.spec.role_documents import document_of, image_of_role
 from app.domain.spec.roles import TRAIN, Affinity
 from app.domain.units import WHOLE
 
@@ -107,7 +108,7 @@ NO_DEMAND = ProjectDemand("", frozenset())
 class RoleRequest:
     """``count`` instances of a role of a job, each with the resources of ``each``, which has no roles.
 
-    ``alike``: the devices of all of them are of one type.
+    ``alike``: the devices of all of them are of one type. ``image``: that of a node with them.
     """
 
     role: str
@@ -115,6 +116,7 @@ class RoleRequest:
     each: "Request"
     affinity: tuple[Affinity, ...] = ()
     alike: bool = False
+    image: Image = NO_IMAGE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -377,6 +379,7 @@ def _of_roles(document: JobDocument, *, has_gpus: bool) -> Request:
             each=request_of(document_of(document, role), has_gpus=has_gpus),
             affinity=role.affinity,
             alike=role.program == TRAIN,  # its ranks wait for each other in every step
+            image=image_of_role(document, role),
         )
         for role in document.tasks
     )

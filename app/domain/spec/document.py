@@ -14,7 +14,9 @@ from app.domain.spec.hyperparameters.rlhf import (
     reward_kind,
     reward_model,
 )
+from app.domain.spec.image import Image
 from app.domain.spec.inference import LM_EVAL, TASK_DIR
+from app.domain.spec.locations.images import FIELD as IMAGE_FIELD
 from app.domain.spec.locations.images import parse as parse_image
 from app.domain.spec.locations.uploads import is_upload
 from app.domain.spec.model import JobDocument, PlannedBenchmark, Source
@@ -72,11 +74,17 @@ def evaluates(document: JobDocument) -> bool:
     return (evaluation is None or evaluation.strategy != "no") and has_validation_data(document)
 
 
-def image_path(document: JobDocument) -> str:
+def images(document: JobDocument) -> list[tuple[Image, str]]:
+    """(image, field of its reference) of the job, and of each role that has one of its own."""
+    of_roles = ((role.resource_config.image, f"tasks.{i}.") for i, role in enumerate(document.tasks))
+    given = [(document.resource_config.image, ""), *of_roles]
+    return [(image, f"{at}{IMAGE_FIELD}") for image, at in given if image is not None and image.reference]
+
+
+def _image_path(image: Image) -> str:
     """The path of an image that lies in a storage root; empty for one of a registry. Raises BadSpec."""
-    reference = document.resource_config.image.reference
-    image = parse_image(reference) if reference else None
-    return image.name if image is not None and image.is_local else ""
+    reference = parse_image(image.reference)
+    return reference.name if reference.is_local else ""
 
 
 def locations(document: JobDocument) -> list[tuple[str, str]]:
@@ -88,7 +96,7 @@ def locations(document: JobDocument) -> list[tuple[str, str]]:
         (model.tokenizer_id, "training_config.base_model.tokenizer_id"),
         (framework.custom_script_path, "training_config.framework.custom_script_path"),
         (framework.custom_code_dir, "training_config.framework.custom_code_dir"),
-        (image_path(document), "resource_config.image.reference"),
+        *((_image_path(image), field) for image, field in images(document)),
         *((source.path, f"data_config.sources.{i}.path") for i, source in enumerate(listed)),
         *((each.dataset.path, f"{at}.dataset.path") for each, at in _planned(document) if each.dataset is not None),
         *benchmark_files(document),

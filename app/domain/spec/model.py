@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
 from app.domain.routing import DEFAULT_PRIORITY
+from app.domain.spec.image import NO_IMAGE, Image
 from app.domain.spec.inference import TRAINING, Inference, Requirement
 from app.domain.spec.interactive import NOT_INTERACTIVE, InteractiveConfig
 from app.domain.spec.packages import Packages
@@ -14,7 +15,8 @@ from app.domain.spec.section import Section
 STOP, ROLLBACK = "stop", "rollback"  # OnDivergence.action
 STEPS, EPOCHS = "steps", "epochs"  # HaltAt.unit
 END, CHECKPOINT, BEST = "end", "checkpoint", "best"  # PlannedEvaluation.on
-MLFLOW, WANDB = "mlflow", "wandb"  # Tracker.kind
+MLFLOW, TRACKIO, WANDB = "mlflow", "trackio", "wandb"  # Tracker.kind
+ONLINE, OFFLINE = "online", "offline"  # Tracker.mode
 # Mount.type: an input of the job, its code, its outputs, a directory that is empty at the start of an attempt, files of
 # the document, or a volume claim of the project
 DATA, MODEL, CODE, OUTPUT, EMPTY, MEMORY = ("data", "model", "code", "output", "empty", "memory")
@@ -249,15 +251,6 @@ class Mount(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Image(Section):
-    """The container image in which a script runs; without a reference it runs with the node's programs."""
-
-    reference: str = ""
-    pull_policy: str = "if_missing"
-    read_only: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
 class User(Section):
     """User and group IDs of a job's processes inside their sandbox; outside they have those of the node worker."""
 
@@ -279,7 +272,7 @@ class ResourceConfig(Section):
     storage_min_mb: int = 0
     limits: ResourceLimits = ResourceLimits()
     mounts: tuple[Mount, ...] = ()
-    image: Image = Image()
+    image: Image = NO_IMAGE
     user: User = User()
     network: str = "none"
     device_type: str = "auto"
@@ -336,11 +329,19 @@ class Tracker(Section):
     """A service of the user's that receives the job's metrics; ``username``: the token is a password."""
 
     kind: str = ""
+    mode: Literal["online", "offline"] | None = None  # of W&B; offline: a file that its owner uploads
     url: str | None = None
     experiment: str | None = None
     entity: str | None = None  # of W&B: the user or team that owns the project
+    run_name: str | None = None
+    tags: tuple[str, ...] = ()  # of W&B
     username: str | None = None
     token: str | None = field(default=None, repr=False)
+
+    @property
+    def is_offline(self) -> bool:
+        """Whether nothing is sent: the run is a file among the job's artifacts."""
+        return self.mode == OFFLINE
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,5 +1,8 @@
 """A role of a job as a job document of its own: what rules, requests and nodes read of one of its instances."""
 
+from collections.abc import Collection
+
+from app.domain.spec.image import Image
 from app.domain.spec.model import Framework, JobDocument
 from app.domain.spec.roles import ROLLOUT, TRAIN, Role, RoleTraining
 from app.domain.spec.roles import SCRIPT as PROGRAM_OF_A_SCRIPT
@@ -16,6 +19,7 @@ _OF_TRAINER = (
     "packages",
 )
 _LABELS = ("required_node_labels", "forbidden_node_labels")
+IMAGE = "image"  # of resource_config; a role has its own, or the job's
 
 
 def document_of(document: JobDocument, role: Role) -> JobDocument:
@@ -35,8 +39,26 @@ def document_of(document: JobDocument, role: Role) -> JobDocument:
             environment={**training.environment, **program.environment},
             packages=program.packages if program.packages is not None else training.packages,
         ),
-        resource_config=own.changed(**resources, **labels, node_count=1),
+        resource_config=own.changed(**resources, **labels, node_count=1, **_own_image(role)),
     ).without("tasks")
+
+
+def _own_image(role: Role) -> dict[str, Image]:
+    image = role.resource_config.image
+    return {} if image is None else {IMAGE: image}
+
+
+def image_of_role(document: JobDocument, role: Role) -> Image:
+    """Instances of roles with other images are on other nodes, since a node has one sandbox for a job."""
+    return role.resource_config.image or document.resource_config.image
+
+
+def with_image_of(document: JobDocument, names: Collection[str]) -> JobDocument:
+    """The job with the image of the roles with these names, whose instances are on one node, as the whole job's."""
+    here = next((role for role in document.tasks if role.role in names), None)
+    if here is None:
+        return document
+    return document.changed(resource_config=document.resource_config.changed(**_own_image(here)))
 
 
 def training_of(document: JobDocument) -> JobDocument:
@@ -84,7 +106,8 @@ def field_of_role(field: str, number: int, role: Role) -> str:
     if section == "training_config":
         own = rest.removeprefix("framework.").removeprefix("distributed.")
     name = own.partition(".")[0]
-    if section == "resource_config" and name in RESOURCES:
+    is_image = name == IMAGE and role.resource_config.image is not None
+    if section == "resource_config" and (name in RESOURCES or is_image):
         return f"tasks.{number}.resource_config.{own}"
     if section != "training_config" or name not in role.training_config.given:
         return field

@@ -4,6 +4,7 @@ from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from app.domain.spec.image import Image
 from app.domain.spec.packages import Packages
 from app.domain.spec.section import Section
 
@@ -18,7 +19,10 @@ _Key = TypeVar("_Key", bound=Hashable)
 
 @dataclass(frozen=True, kw_only=True)
 class RoleResources(Section):
-    """What each instance of a role takes: the fields of `ResourceConfig` that a role may have."""
+    """What each instance of a role takes: the fields of `ResourceConfig` that a role may have.
+
+    ``image``: None stands for the job's.
+    """
 
     gpu_count: int = 1
     device_type: str = "auto"
@@ -29,6 +33,7 @@ class RoleResources(Section):
     storage_min_mb: int = 0
     required_node_labels: tuple[str, ...] = ()
     forbidden_node_labels: tuple[str, ...] = ()
+    image: Image | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

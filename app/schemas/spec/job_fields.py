@@ -227,6 +227,10 @@ _OF_ROLES: Table = {
     },
     **{f"tasks.{_RESOURCES}.{name}": _PLACEMENT[f"{_RESOURCES}.{name}"] for name in OF_INSTANCES},
     f"tasks.{_RESOURCES}.gpu_count": acted_on("devices of each instance; more than any node has is 400"),
+    **{
+        f"tasks.{_RESOURCES}.image.{name}": _PLACEMENT[f"{_RESOURCES}.image.{name}"]
+        for name in ("reference", "pull_policy", "read_only")
+    },
 }
 
 _RESULT: Table = {
@@ -257,10 +261,13 @@ _RESULT: Table = {
 }
 
 _TRACKING: Table = {
-    "tracking.kind": acted_on("the kind of service; trackio and unknown ones are 400"),
+    "tracking.kind": acted_on("the kind of service; unknown ones are 400"),
     "tracking.url": acted_on("the server that receives the metrics; a private address that is not allowed is 400"),
+    "tracking.mode": acted_on("offline: the run of W&B is an artifact for `wandb sync`, and nothing is sent"),
     "tracking.experiment": acted_on("the experiment, or the project of W&B, in which the job is a run"),
     "tracking.entity": acted_on("the user or team of W&B that owns the project"),
+    "tracking.run_name": acted_on("the name of the run"),
+    "tracking.tags": acted_on("tags of the run in W&B; with another kind 400"),
     "tracking.username": acted_on("basic authentication in place of a bearer token"),
     "tracking.token": acted_on("the access token; stored encrypted, shown as ***"),
 }

@@ -6,9 +6,10 @@ from marshmallow import fields, validate
 
 from app.domain.names import LABEL_CONSTRAINT, LABEL_CONSTRAINT_RULE
 from app.domain.scheduling.resources import MIG_PROFILE
+from app.domain.spec.image import Image
 from app.domain.spec.locations.egress import NETWORKS
 from app.domain.spec.locations.images import PULL_POLICIES
-from app.domain.spec.model import MOUNT_TYPES, Image, Mount, ResourceConfig
+from app.domain.spec.model import MOUNT_TYPES, Mount, ResourceConfig
 from app.schemas.documents import JobPartSchema
 from app.schemas.strict_fields import Choice, Flag, Matching, Number, OneOrSeveral, Section, Text, Texts, Whole, says
 

@@ -3,9 +3,9 @@
 import re
 from typing import Any
 
-from marshmallow import ValidationError, fields, pre_load, validate
+from marshmallow import fields, validate
 
-from app.domain.spec.role_documents import RESOURCES
+from app.domain.spec.role_documents import IMAGE, RESOURCES
 from app.domain.spec.roles import (
     INSTANCE,
     JOB,
@@ -21,7 +21,7 @@ from app.domain.spec.roles import (
 from app.domain.spec.rules.roles import MOST_INSTANCES, MOST_ROLES
 from app.schemas.documents import DocumentSchema, JobPartSchema
 from app.schemas.spec.packages import PackagesSchema
-from app.schemas.spec.resource_config import MAX_MB, NewResourceConfigSchema, ResourceConfigSchema
+from app.schemas.spec.resource_config import MAX_MB, ImageSchema, NewResourceConfigSchema, ResourceConfigSchema
 from app.schemas.spec.training_config import environment, script_arguments
 from app.schemas.strict_fields import Choice, Flag, FreeObject, Matching, Section, Text, Texts, Whole, says
 
@@ -47,18 +47,16 @@ class RoleResourcesSchema(ResourceConfigSchema):
     ram_min_mb = Whole(0, MAX_MB, **says("Memory to reserve for each instance"))
     storage_min_mb = Whole(0, MAX_MB, **says("Disk space to reserve for each instance"))
 
-    class Meta:
-        fields = RESOURCES
+    image = Section(
+        ImageSchema,
+        **says(
+            "The container image of the role's script or command; default the job's. Roles with other images are on "
+            "other nodes"
+        ),
+    )
 
-    @pre_load
-    def _has_the_jobs_image(self, values: object, **_: Any) -> object:
-        if isinstance(values, dict) and values.get("image") is not None:
-            raise ValidationError(
-                "the image is the whole job's, since instances of several roles share a sandbox; give "
-                "resource_config.image, or packages to the role",
-                field_name="image",
-            )
-        return values
+    class Meta:
+        fields = (*RESOURCES, IMAGE)
 
 
 class RoleTrainingSchema(JobPartSchema):
@@ -99,8 +97,8 @@ class RoleSchema(JobPartSchema):
         PROGRAMS,
         **says(
             "script: a script or command, of a CUSTOM job or beside a training; train: the built-in trainer of a "
-            "policy (HF_TRAINER or FSDP, RLHF with algorithm grpo or rloo), whose completions come from the role with "
-            "program rollout",
+            "policy (HF_TRAINER, FSDP or DEEPSPEED, RLHF with algorithm grpo or rloo), whose completions come from the "
+            "role with program rollout",
             default=Role.program,
         ),
     )

@@ -12,6 +12,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from app.database.engine import Database
+from app.domain.administration import CREATE_CLAIMS
 from app.domain.batches.states import ENDED
 from app.domain.errors import Conflict, InvalidRequest, NotFound, TrainyardError, Unavailable
 from app.domain.files.purposes import RECEIVING
@@ -72,6 +73,7 @@ def create(  # noqa: PLR0913  a project has this many fields
     quota: Mapping[str, Any] = _NO_QUOTA,
     egress: Sequence[str] = (),
     sessions: str = ALLOWED,
+    claims: str = CREATE_CLAIMS,
     required_capabilities: Sequence[str] = (),
     on_written: OnWritten = not_stored,
 ) -> Project:
@@ -86,6 +88,7 @@ def create(  # noqa: PLR0913  a project has this many fields
             project.quota = fair_share.merged({}, {**quota, DEMANDS: sorted({*required_capabilities})})
             project.egress = list(egress)
             project.sessions = sessions
+            project.claims = claims
             on_written(session, project)
             return project
     except IntegrityError as error:

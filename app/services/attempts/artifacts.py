@@ -11,12 +11,12 @@ from app.domain.errors import LeaseLost, NotFound
 from app.domain.lifecycle.outcomes import NewArtifact
 from app.domain.lifecycle.states import HELD
 from app.models import Artifact, Job
-from app.storage.keys import BadKey, artifact_key, is_diagnosis, is_event_file
+from app.storage.keys import BadKey, artifact_key, is_diagnosis, is_event_file, is_wandb_file
 from app.storage.storage import Storage
 
-MODEL, TENSORBOARD, DIAGNOSTICS, ALL = "model", "tensorboard", "diagnostics", "all"
-# The finished model's files; the run's event files; stacks of hung ranks; all of them.
-KINDS = (MODEL, TENSORBOARD, DIAGNOSTICS, ALL)
+MODEL, TENSORBOARD, WANDB, DIAGNOSTICS, ALL = "model", "tensorboard", "wandb", "diagnostics", "all"
+# The finished model's files; the run's event files; its file for `wandb sync`; stacks of hung ranks; all of them.
+KINDS = (MODEL, TENSORBOARD, WANDB, DIAGNOSTICS, ALL)
 
 
 def listed(session: Session, job_id: str, kind: str = MODEL) -> Sequence[Artifact]:
@@ -54,4 +54,6 @@ def opened(storage: Storage, artifact: Artifact, *, start: int = 0) -> BinaryIO:
 def _kind(path: str) -> str:
     if is_event_file(path):
         return TENSORBOARD
+    if is_wandb_file(path):
+        return WANDB
     return DIAGNOSTICS if is_diagnosis(path) else MODEL

@@ -1,10 +1,8 @@
-"""Fallback when Trainyard fails to write an attempt's outcome: end the attempt with minimal writes, and count it."""
+"""Fallback when Trainyard fails to write an attempt's outcome: end the attempt with minimal writes."""
 
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from app.database.engine import Database
@@ -14,7 +12,6 @@ from app.domain.lifecycle.outcomes import Outcome
 from app.domain.lifecycle.retry_policy import Backoff, Policy
 from app.domain.lifecycle.states import HELD, JobState
 from app.models import Attempt, Job, Lease
-from app.models.attempt import IS_OUTCOME_ERROR
 from app.models.base import database_now, utc_now
 from app.services.attempts import completion, gang_parts
 from app.services.attempts.completion import Ending
@@ -22,7 +19,6 @@ from app.services.attempts.work_orders import Work
 from app.services.lifecycle import transitions
 
 CAUSE: Cause = "OUTCOME_ERROR"
-REPORTED_FOR = timedelta(days=1)  # how long such errors are reported
 
 
 def outcome_of(kind: str, error: Exception, *, left_behind: bool = False) -> Outcome:
@@ -71,21 +67,6 @@ def end(session: Session, job: Job, lease: Lease, outcome: Outcome, backoff: Bac
     )
     transitions.transition(session, job, state, actor=actor, reason=CAUSE, message=outcome.message, **changes)
     return Ending(state=state)
-
-
-def count(session: Session) -> int:
-    """Number of attempts of the last day that ended like this."""
-    return session.scalar(select(func.count()).select_from(Attempt).where(*_of_late(session))) or 0
-
-
-def newest(session: Session, limit: int) -> Sequence[str]:
-    """Job ids of the newest such attempts."""
-    query = select(Attempt.job_id).where(*_of_late(session)).order_by(Attempt.ended_at.desc())
-    return session.scalars(query.limit(limit)).all()
-
-
-def _of_late(session: Session) -> tuple[Any, ...]:
-    return IS_OUTCOME_ERROR, Attempt.ended_at > database_now(session) - REPORTED_FOR
 
 
 def _next(session: Session, job: Job, message: str, backoff: Backoff) -> tuple[JobState, dict[str, Any]]:

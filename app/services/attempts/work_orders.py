@@ -18,6 +18,7 @@ from app.domain.scheduling.resources import Device
 from app.domain.spec.frameworks.custom import processes_per_node
 from app.domain.spec.inference import BATCH, EVALUATION, FEATURES, REPLICA, TRAINING, kind_of
 from app.domain.spec.model import JobDocument
+from app.domain.spec.role_documents import with_image_of
 from app.domain.spec.roles import TRAIN
 from app.domain.units import WHOLE
 from app.models import Attempt, Checkpoint, Job, Lease, Node, Reservation
@@ -94,6 +95,11 @@ class Work:
     def instances(self) -> tuple[WorkInstance, ...]:
         """Those of this node."""
         return tuple(each for each in self.all_instances if each.part == self.part)
+
+    @property
+    def document_here(self) -> JobDocument:
+        """The job with the image that it has on this node: that of its roles here, if they have one."""
+        return with_image_of(self.document, {each.role for each in self.instances})
 
     @property
     def actor(self) -> str:

@@ -19,8 +19,6 @@ from app.domain.memory.known_models import known_config
 from app.domain.memory.ways_out import WayOut
 from app.domain.scheduling.resources import NodeCapacity, Request
 from app.domain.spec.document import is_custom
-from app.domain.spec.frameworks.fsdp import FSDP
-from app.domain.spec.hyperparameters.parsing import USE_LORA
 from app.domain.spec.inference import TRAINING
 from app.domain.spec.locations.paths import ReadingRules, candidates, is_hub_id, job_of_path, local_path, readable
 from app.domain.spec.locations.uploads import is_upload
@@ -37,7 +35,6 @@ _ROLE = "tasks.0"  # the role that trains, of a job with rollouts
 _UNCOUNTED = "the rollouts, each of which holds the model and its completions, are not counted"
 _MOST_JOBS = 8  # of which each trained the result of the one before
 FIELD, _FORCE = "resource_config", "resource_config.force_fit"
-_LORA = f"training_config.hyperparameters.{USE_LORA}"
 
 
 _STEP = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -111,7 +108,7 @@ def of(db: Database, asked: Asked | None) -> Fit | None:
         config = _config(db, asked.base, asked.reading)
         if not isinstance(config, _Unknown):
             found = fit_of(asked.document, config, asked.request, asked.nodes)
-            return _beside_rollouts(found, asked.document) if asked.has_rollouts else found
+            return _beside_rollouts(found) if asked.has_rollouts else found
     except _ODD:
         _log.exception("the memory of a training cannot be estimated")
         config = _Unknown(reason="its model's configuration is not understood")
@@ -119,13 +116,10 @@ def of(db: Database, asked: Asked | None) -> Fit | None:
     return Fit(estimate=MemoryEstimate(reason=config.reason), devices=count, device=None)
 
 
-def _beside_rollouts(fit: Fit, document: JobDocument) -> Fit:
-    """A training with rollouts does not change its framework or its devices by a single field of the job, and has no
-    adapter with FSDP.
-    """
+def _beside_rollouts(fit: Fit) -> Fit:
+    """A training with rollouts does not change its framework or its devices by a single field of the job."""
     notes = (*fit.estimate.notes, _UNCOUNTED)
-    refused = (FIELD, _LORA) if document.training_config.framework.type == FSDP else (FIELD,)
-    ways: list[WayOut] = [each for each in fit.ways_out if not any(name.startswith(refused) for name in each.fields)]
+    ways: list[WayOut] = [each for each in fit.ways_out if not any(name.startswith(FIELD) for name in each.fields)]
     return replace(fit, estimate=replace(fit.estimate, notes=notes), ways_out=ways, at=f"{_ROLE}.{FIELD}")
 
 

@@ -78,4 +78,27 @@ def newest_attempts(session: Session, job_ids: Sequence[str]) -> dict[str, Attem
 
 def attempts(session: Session, job_id: str) -> Sequence[Attempt]:
     """All attempts of the job, oldest first."""
-    return session.scalars(select(Attempt).where(Attempt.job_id == job_id).order_by(Attempt.number)).all()
+    return attempts_of(session, [job_id])[job_id]
+
+
+def attempts_of(session: Session, job_ids: Sequence[str]) -> dict[str, list[Attempt]]:
+    """The same for each of these jobs."""
+    found: dict[str, list[Attempt]] = {job_id: [] for job_id in job_ids}
+    query = select(Attempt).where(Attempt.job_id.in_(job_ids)).order_by(Attempt.job_id, Attempt.number)
+    for attempt in session.scalars(query):
+        found[attempt.job_id].append(attempt)
+    return found
+
+
+def transitions_of(session: Session, job_ids: Sequence[str]) -> dict[str, list[tuple[datetime, JobState]]]:
+    """When each of these jobs entered which state, oldest first."""
+    found: dict[str, list[tuple[datetime, JobState]]] = {job_id: [] for job_id in job_ids}
+    query = (
+        select(JobEvent.job_id, JobEvent.at, JobEvent.to_status)
+        .where(JobEvent.job_id.in_(job_ids), JobEvent.type == EventType.STATUS)
+        .order_by(JobEvent.job_id, JobEvent.seq)
+    )
+    for job_id, at, status in session.execute(query):
+        if status is not None:  # every transition has one
+            found[job_id].append((at, JobState(status)))
+    return found

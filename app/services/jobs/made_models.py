@@ -6,6 +6,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from app.database.engine import Database
 from app.domain.errors import BadSpec, Conflict, NotFound
 from app.domain.lifecycle.states import JobState
 from app.domain.spec.credentials import CREDENTIALS, OPTIONS
@@ -30,16 +31,21 @@ _UNUSED = ("tokenizer_id", "from_config")
 _NOT_OF_THE_ADAPTER = ("optim", "algorithm", USE_LORA)  # of the hyperparameters that a resumed job keeps
 
 
-def with_base(session: Session, caller: Caller, project: str, document: JobDocument) -> JobDocument:
+def with_base(db: Database, caller: Caller, project: str, document: JobDocument) -> JobDocument:
     """The document of a new training with the base model that its ``job_id`` names, if it names one.
 
     Reads only; submission locks the job. Raises NotFound for a job that the project does not have, Conflict for a
     result that can't be used (yet), and BadSpec for what contradicts it.
     """
-    training = document.training_config
-    base, job_id = training.base_model, training.base_model.job_id
+    job_id = document.training_config.base_model.job_id
     if job_id is None or document.inference is not None or is_custom(document):
         return document
+    with db.read() as session:
+        return _continued(session, caller, project, document, job_id)
+
+
+def _continued(session: Session, caller: Caller, project: str, document: JobDocument, job_id: str) -> JobDocument:
+    training, base = document.training_config, document.training_config.base_model
     job = find_job(session, caller, project, job_id, at=FIELD)
     adapter = is_adapter(session, job, at=FIELD, way_out="wait until it is COMPLETED")
     wanted = BaseModel().changed(**{name: getattr(base, name) for name in base.given if name in LOADING})

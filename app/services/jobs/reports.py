@@ -2,21 +2,21 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app.domain.errors import NotFound
-from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.goodput import Goodput, Run, Spell, goodput
 from app.domain.lifecycle.states import TERMINAL, JobState
 from app.domain.spec.inference import TRAINING
-from app.models import Attempt, Job, JobEvent
+from app.models import Attempt, Job
 from app.models.base import utc_now
 from app.services.jobs import history
 
+_Entered = tuple[datetime, JobState]  # when a job entered a state
 # The three ways a completion is reported; a preempted job did not reach its goal.
 STATUS = {
     JobState.COMPLETED: "SUCCESS",
@@ -50,10 +50,21 @@ class CompletionReport:
 
 def completion_report(session: Session, job: Job) -> CompletionReport:
     """Raises NotFound until the job has ended."""
-    if job.state not in TERMINAL:
-        raise NotFound(f"job {job.id} is {job.status}; its report exists when it has ended")
+    return completion_reports(session, [job])[0]
+
+
+def completion_reports(session: Session, jobs: Sequence[Job]) -> list[CompletionReport]:
+    """As `completion_report`, of each of these jobs."""
+    for job in jobs:
+        if job.state not in TERMINAL:
+            raise NotFound(f"job {job.id} is {job.status}; its report exists when it has ended")
+    ids = [job.id for job in jobs]
+    attempts, entered = history.attempts_of(session, ids), history.transitions_of(session, ids)
+    return [_report(job, attempts[job.id], entered[job.id]) for job in jobs]
+
+
+def _report(job: Job, attempts: Sequence[Attempt], entered: Sequence[_Entered]) -> CompletionReport:
     result = job.report or {}
-    attempts = history.attempts(session, job.id)
     return CompletionReport(
         job_id=job.id,
         status=STATUS[job.state],
@@ -68,7 +79,7 @@ def completion_report(session: Session, job: Job) -> CompletionReport:
         steps=job.current_step,
         tokens=job.tokens,
         attempts=len(attempts),
-        goodput=_goodput(session, job, attempts),
+        goodput=_goodput(job, attempts, entered),
         error_message=job.error_message,
         error_stack=job.error_stack,
     )
@@ -76,10 +87,10 @@ def completion_report(session: Session, job: Job) -> CompletionReport:
 
 def goodput_so_far(session: Session, job: Job, attempts: Sequence[Attempt]) -> Goodput | None:
     """Of a job that may still run, whose running attempt counts until now; None for one that never started."""
-    return _goodput(session, job, attempts)
+    return _goodput(job, attempts, history.transitions_of(session, [job.id])[job.id])
 
 
-def _goodput(session: Session, job: Job, attempts: Sequence[Attempt]) -> Goodput | None:
+def _goodput(job: Job, attempts: Sequence[Attempt], entered: Sequence[_Entered]) -> Goodput | None:
     runs_until = None if job.state in TERMINAL else utc_now()
     runs = [
         Run(
@@ -94,17 +105,13 @@ def _goodput(session: Session, job: Job, attempts: Sequence[Attempt]) -> Goodput
         for one in attempts
         if one.started_at is not None and (ended_at := one.ended_at or runs_until) is not None
     ]
-    steps = session.execute(
-        select(JobEvent.at, JobEvent.to_status)
-        .where(JobEvent.job_id == job.id, JobEvent.type == EventType.STATUS)
-        .order_by(JobEvent.seq)
-    ).all()
     spells = [
-        Spell(state=JobState(before.to_status), since=before.at, until=after.at)
-        for before, after in pairwise(steps)
+        Spell(state=state, since=since, until=until)
+        for (since, state), (until, _) in pairwise(entered)
         # Only a training stands still while it evaluates.
-        if job.kind == TRAINING or before.to_status != JobState.EVALUATING
+        if job.kind == TRAINING or state is not JobState.EVALUATING
     ]
-    if runs_until is not None and steps:
-        spells.append(Spell(state=job.state, since=steps[-1].at, until=max(steps[-1].at, runs_until)))
+    if runs_until is not None and entered:
+        since = entered[-1][0]
+        spells.append(Spell(state=job.state, since=since, until=max(since, runs_until)))
     return goodput(runs, spells, job.finished_at or runs_until or job.updated_at)

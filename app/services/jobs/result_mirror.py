@@ -70,7 +70,9 @@ def changed(db: Database, *, limit: int = BATCH) -> list[JobImage]:
     """Jobs whose current version is not mirrored yet, oldest first."""
     query = select(*_SHOWN).where(Job.mirrored_version < Job.version).order_by(Job.id).limit(limit)
     with db.read() as session:
-        return [_image(row, _report(session, row)) for row in session.execute(query).all()]
+        rows = session.execute(query).all()
+        found = _reports(session, [row.id for row in rows if row.status == JobState.COMPLETED])
+        return [_image(row, found.get(row.id)) for row in rows]
 
 
 def running(db: Database) -> list[JobImage]:
@@ -106,10 +108,13 @@ def forget_mirrored(db: Database) -> None:
             return
 
 
-def _report(session: Session, job: Row[Any]) -> dict[str, Any] | None:
-    if job.status != JobState.COMPLETED:
-        return None
-    return asdict(reports.completion_report(session, session.get_one(Job, job.id)))
+def _reports(session: Session, completed: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """By job the report of each that has completed."""
+    if not completed:
+        return {}
+    jobs = session.scalars(select(Job).where(Job.id.in_(completed))).all()
+    found = reports.completion_reports(session, jobs)
+    return {job.id: asdict(report) for job, report in zip(jobs, found, strict=True)}
 
 
 def _image(job: Row[Any], report: dict[str, Any] | None) -> JobImage:

@@ -29,7 +29,7 @@ from app.patterns.benchmarks import refuse_bad_patterns
 from app.patterns.response_formats import refuse_bad_response_format
 from app.patterns.rewards import refuse_bad_pattern
 from app.security.permissions import Caller
-from app.services.access import api_keys, egress, projects
+from app.services.access import api_keys, claims, egress, projects, tracker_keys
 from app.services.attempts.evaluation_verdicts import refuse_unknown_baselines
 from app.services.jobs import fit, made_models, start_points, uploaded_data
 from app.services.lifecycle import transitions
@@ -196,33 +196,42 @@ def check(
     """All checks before the write transaction (it blocks others on SQLite); ``wait_seconds`` if ``estimates_wait``."""
     target = project or caller.home_project
     reading = plane.reading.of(target).remembering()
-    found = _with_made_model(plane, caller, target, document)
+    document = tracker_keys.with_stored_keys(plane.secrets_dir, caller, target, document)
+    found = made_models.with_base(plane.db, caller, target, document)
     spec = from_document(found, reading, forwarded, secret_variables=secret_variables)
     _refuse_patterns(spec.document)
     planned = planned_documents(spec.document, reading)
     with plane.db.read() as session:
         plane.waiting_limit.refuse_one_too_many(session, target)
-        egress.refuse_without_services(session, target, spec.document)
+        _refuse_beyond_project(session, target, spec.document)
         request, unfit = plane.inventory.request_that_waits(session, spec.document, target)
         _refuse_unfit_network(spec.document, request)
         gone = plane.inventory.unused_gpus(session, spec.document, request)
         waits = [*_waits("the job", unfit), *_waits_of_planned(session, plane, planned, target)]
         asked = fit.asked_of(session, spec.document, request, plane.inventory.capacities(session), reading)
         wait = _estimated_wait(session, plane, spec.document, request, target) if estimates_wait else None
-    warnings = [f"{field}: {why}" for field, why in distributed.without_effect(spec.document, request.device_kind)]
     memory = fit.of_new(plane, asked)
     fit.refuse_what_cannot_fit(spec.document, memory)
-    warnings += [*without_effect(spec.document), *gone, *fit.warnings(memory)]
     return Checked(
         spec=spec,
         project=target,
         request=request,
         reading=reading,
         wait_seconds=wait,
-        warnings=warnings,
+        warnings=[*_unused(spec.document, request), *gone, *fit.warnings(memory)],
         waits=waits,
         fit=memory,
     )
+
+
+def _unused(document: JobDocument, request: Request) -> list[str]:
+    found = [f"{field}: {why}" for field, why in distributed.without_effect(document, request.device_kind)]
+    return [*found, *without_effect(document)]
+
+
+def _refuse_beyond_project(session: Session, project: str, document: JobDocument) -> None:
+    egress.refuse_without_services(session, project, document)
+    claims.refuse_new_claims(session, project, document)
 
 
 def _refuse_unfit_network(document: JobDocument, request: Request) -> None:
@@ -251,14 +260,6 @@ def _estimated_wait(
         project=project,
         preemptible=scheduling.preemptible,
     )
-
-
-def _with_made_model(plane: ControlPlane, caller: Caller, project: str, document: JobDocument) -> JobDocument:
-    """The document, with what the job says of its model whose model this one continues to train."""
-    if document.training_config.base_model.job_id is None:
-        return document
-    with plane.db.read() as session:
-        return made_models.with_base(session, caller, project, document)
 
 
 def _waits_of_planned(

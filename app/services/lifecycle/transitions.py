@@ -90,7 +90,7 @@ def transition(  # noqa: PLR0913  the single entry point: every caller spells ou
         enqueue(session, job, event)
 
 
-def transition_all(session: Session, steps: Sequence[Step], to: JobState, *, actor: str) -> None:
+def transition_all(session: Session, steps: Sequence[Step], to: JobState, *, actor: str, reason: str = "") -> None:
     """Move several jobs, which the caller has locked and read in this transaction, with a few statements for all.
 
     Raises StaleJob when one of them has changed; others may already have been written, so the transaction must not be
@@ -101,8 +101,8 @@ def transition_all(session: Session, steps: Sequence[Step], to: JobState, *, act
         job = step.job
         _check(job, to, None)
         seq = job.event_seq + 1
-        values = {"status_reason": step.message, **_implied(job, to, now), **step.changes, "event_seq": seq}
-        events.append(_event(job, to, now, seq=seq, actor=actor, reason="", message=step.message, data={}))
+        values = {"status_reason": step.message or reason, **_implied(job, to, now), **step.changes, "event_seq": seq}
+        events.append(_event(job, to, now, seq=seq, actor=actor, reason=reason, message=step.message, data={}))
         moved.append((job, values))
     session.flush()
     _write_all(session.connection(), moved)

@@ -28,4 +28,5 @@ def control_plane(settings: Settings, db: Database, dispatcher: Rings) -> Contro
             max_values=settings.sweep.max_values,
         ),
         files=settings.files,
+        secrets_dir=settings.security.secrets_dir,
     )

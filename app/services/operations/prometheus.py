@@ -32,8 +32,7 @@ from app.models import (
 from app.models.base import utc_now
 from app.models.webhook import IS_WAITING
 from app.security.permissions import Caller, Permission
-from app.services.attempts import outcome_errors
-from app.services.operations import cluster_summary
+from app.services.operations import cluster_summary, unrecorded_outcomes
 from app.services.queues import limits as queue_limits
 from app.services.scheduling.planner import PLANNER
 
@@ -353,7 +352,7 @@ def _backlogs(session: Session) -> Iterator[Gauge]:
     yield _one(
         "outcome_errors",
         "Attempts of the last 24 hours whose outcome Trainyard failed to record",
-        outcome_errors.count(session),
+        unrecorded_outcomes.count(session),
     )
     yield _one(
         "mirror_backlog_jobs",

@@ -7,11 +7,11 @@ for that of its container image, if a registry has it, of its packages, or of it
 """
 
 import os.path
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import exists, select
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, load_only
 
 from app.database.engine import Database
 from app.domain.errors import BadSpec, CannotFit, NotFound, what_to_do
@@ -23,26 +23,20 @@ from app.domain.spec.hyperparameters import parsing
 from app.domain.spec.hyperparameters.rlhf import reward_file, reward_model
 from app.domain.spec.inference import TRAINING
 from app.domain.spec.locations.code import is_git
-from app.domain.spec.locations.images import NEVER, ImageReference
 from app.domain.spec.locations.paths import NO_MODEL, ReadingRules, candidates, is_hub_id, local_path, readable
 from app.domain.spec.locations.uploads import is_upload
 from app.domain.spec.model import BaseModel, JobDocument
-from app.domain.spec.rules.image import image_of
 from app.domain.spec.rules.packages import resolvable
 from app.models import Inspection, Job
 from app.services.lifecycle import transitions
-from app.services.nodes import device_kinds, project_demands, registry
-from app.services.preflight import claims, file_inspections, fingerprints, inspections, programs
-from app.services.preflight.file_inspections import FileHold
+from app.services.lifecycle.transitions import Step
+from app.services.nodes.capacity import Inventory
+from app.services.preflight import claims, file_inspections, fingerprints, inspections, programs, reports
 from app.services.preflight.inspections import InspectionTask, Report
 
-_SOURCES = "sources"  # of a report
 _BATCH = 200
-_PASSED = {  # by part of the report
-    "image": "the registry has the image",
-    "packages": "the index has the packages",
-    "code": "the repository has the code",
-}
+_TOGETHER = 50  # jobs that are queued in one transaction, which other writers of theirs wait for
+_ADMITTED, ACTOR = "admitted", "coordinator"
 INSPECTING = "its model and data are being inspected"
 ASKING = "the registry is being asked for its image"
 RESOLVING = "the index is being asked for its packages"
@@ -66,6 +60,15 @@ class InspectionSettings:
     unable: str = ""
 
 
+@dataclass(frozen=True)
+class _Looks:
+    """What jobs are checked by."""
+
+    rules: ReadingRules
+    inspection: InspectionSettings | None
+    inventory: Inventory
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Decision:
     """Decision for a job: inspect it (``fingerprint`` identifies equal inspections), or leave it to the node."""
@@ -74,45 +77,21 @@ class _Decision:
     left_out: str = ""
 
 
-def admit(
-    db: Database,
-    job_id: str,
-    rules: ReadingRules,
-    *,
-    inspection: InspectionSettings | None = None,
-    actor: str = "coordinator",
-) -> bool:
+def admit(db: Database, job_id: str, rules: ReadingRules, *, inspection: InspectionSettings | None = None) -> bool:
     """PENDING → QUEUED, or FAILED with the reason, or waiting for inspections; False when nothing was changed.
 
     Without ``inspection`` only the quick checks run.
     """
-    with db.read() as session:
-        job = session.get(Job, job_id)
-        if job is None or job.state is not JobState.PENDING:
-            return False
-        hold = file_inspections.hold_of(session, job.project, job.document)
-    if hold is not None and hold.waiting:
-        return _wait(db, job, hold.waiting)
-    # Files are checked outside any transaction: a network file system may be slow.
-    failure = _unusable_file(hold) or missing_input(job.document, rules.of(job.project)) or _impossible_request(db, job)
-    decision = _choose(job, rules, inspection) if inspection is not None and failure is None else None
-    with db.write() as session:
-        try:
-            job = transitions.load_for_change(session, job_id)
-        except NotFound:
-            return False
-        if job.state is not JobState.PENDING:
-            return False
-        if failure is not None:
-            _fail(session, job, failure, actor)
-        elif inspection is None or decision is None:
-            _admit(session, job, actor)
-        else:
-            return _apply(session, job, decision, inspection, actor)
-        return True
+    return bool(list(admit_each(db, [job_id], rules, inspection=inspection)))
 
 
-def admit_waiting(db: Database, rules: ReadingRules, *, inspection: InspectionSettings | None = None) -> int:
+def admit_waiting(
+    db: Database,
+    rules: ReadingRules,
+    *,
+    inspection: InspectionSettings | None = None,
+    inventory: Inventory | None = None,
+) -> int:
     """Admit jobs whose admission message was lost; returns how many."""
     with db.query() as connection:
         ids = connection.scalars(
@@ -125,25 +104,86 @@ def admit_waiting(db: Database, rules: ReadingRules, *, inspection: InspectionSe
             .order_by(Job.id)
             .limit(_BATCH)
         ).all()
-    return len(list(admit_each(db, ids, rules, inspection=inspection)))
+    return len(list(admit_each(db, ids, rules, inspection=inspection, inventory=inventory)))
 
 
 def admit_each(
-    db: Database, job_ids: Iterable[str], rules: ReadingRules, *, inspection: InspectionSettings | None = None
+    db: Database,
+    job_ids: Iterable[str],
+    rules: ReadingRules,
+    *,
+    inspection: InspectionSettings | None = None,
+    inventory: Inventory | None = None,
 ) -> Iterator[str]:
-    """Admit jobs one by one; yields those that changed.
+    """Admit jobs; yields those that changed. Those that nothing holds are queued together, in one transaction.
 
-    A failure with one job does not block the others; the first error is raised at the end.
+    A failure with one job does not block the others; the first error is raised at the end. ``inventory``: this
+    process's, which spares reading the nodes.
     """
-    failures = []
-    for job_id in job_ids:
+    looks = _Looks(rules, inspection, inventory or Inventory())
+    with db.read() as session:
+        waiting = select(Job).where(Job.id.in_(list(job_ids)), Job.status == JobState.PENDING).order_by(Job.id)
+        jobs = session.scalars(waiting).all()
+    failures, free = [], []
+    for job in jobs:
         try:
-            if admit(db, job_id, rules, inspection=inspection):
-                yield job_id
+            has_changed = _settled(db, job, looks)
         except Exception as error:  # noqa: BLE001 – jobs are independent; the error is raised below
             failures.append(error)
+        else:
+            if has_changed is None:
+                free.append(job.id)
+            elif has_changed:
+                yield job.id
+    for start in range(0, len(free), _TOGETHER):
+        yield from _queue(db, free[start : start + _TOGETHER])
     if failures:
         raise failures[0]
+
+
+def _settled(db: Database, job: Job, looks: _Looks) -> bool | None:
+    """Whether the job was failed, or has begun to wait for something; None: nothing holds it."""
+    with db.read() as session:
+        hold = file_inspections.hold_of(session, job.project, job.document)
+    if hold is not None and hold.waiting:
+        return _wait(db, job, hold.waiting)
+    # Files are checked outside any transaction: a network file system may be slow.
+    failure = missing_input(job.document, looks.rules.of(job.project)) or _impossible_request(db, job, looks.inventory)
+    if hold is not None:
+        failure = AdmissionFailure(cause=hold.cause, message=hold.message)
+    inspection = looks.inspection
+    decision = _choose(job, looks.rules, inspection) if inspection is not None and failure is None else None
+    if failure is None and decision is None:
+        return None
+    with db.write() as session:
+        locked = _still_pending(session, job.id)
+        if locked is None:
+            return False
+        if inspection is not None and decision is not None:
+            return _apply(session, locked, decision, inspection, ACTOR)
+        if failure is not None:
+            _fail(session, locked, failure, ACTOR)
+        return True
+
+
+def _queue(db: Database, job_ids: Sequence[str]) -> list[str]:
+    """Queue those that are still PENDING; returns them."""
+    query = select(Job).where(Job.id.in_(job_ids), Job.status == JobState.PENDING).order_by(Job.id)
+    query = query.options(load_only(*transitions.TRANSITION_COLUMNS)).with_for_update()
+    with db.write() as session:
+        jobs = session.scalars(query, execution_options={"populate_existing": True}).all()
+        steps = [Step(job=job, message="", changes={"pending_reason": ""}) for job in jobs]
+        transitions.transition_all(session, steps, JobState.QUEUED, actor=ACTOR, reason=_ADMITTED)
+        return [job.id for job in jobs]
+
+
+def _still_pending(session: Session, job_id: str) -> Job | None:
+    """The job with its row locked; None when it is gone, or not PENDING any more."""
+    try:
+        job = transitions.load_for_change(session, job_id)
+    except NotFound:
+        return None
+    return job if job.state is JobState.PENDING else None
 
 
 def conclude(db: Database, work: InspectionTask, report: Report, *, actor: str = "coordinator") -> bool:
@@ -174,9 +214,9 @@ def inputs(document: JobDocument) -> Iterator[tuple[str, str, str]]:
             yield source.path, "DATA_NOT_FOUND", "data source"
     for location, noun in programs.locations(training.framework):
         yield location, "INVALID_CONFIG", noun
-    image = _image(document)
-    if image is not None and image.is_local:
-        yield image.name, "INVALID_CONFIG", "image"
+    for reference, _ in programs.images_of(document):
+        if reference.is_local:
+            yield reference.name, "INVALID_CONFIG", "image"
     custom = training.framework.type == parsing.CUSTOM
     values = {} if custom else training.hyperparameters
     judge = reward_file(values)
@@ -197,18 +237,11 @@ def _wait(db: Database, job: Job, reason: str) -> bool:
     if job.pending_reason == reason:
         return False
     with db.write() as session:
-        try:
-            locked = transitions.load_for_change(session, job.id)
-        except NotFound:
-            return False
-        if locked.state is not JobState.PENDING:
+        locked = _still_pending(session, job.id)
+        if locked is None:
             return False
         locked.pending_reason = reason
     return True
-
-
-def _unusable_file(hold: FileHold | None) -> AdmissionFailure | None:
-    return AdmissionFailure(cause=hold.cause, message=hold.message) if hold is not None else None
 
 
 def _choose(job: Job, rules: ReadingRules, inspection: InspectionSettings) -> _Decision | None:
@@ -259,23 +292,15 @@ def _apply(session: Session, job: Job, decision: _Decision, inspection: Inspecti
     return True
 
 
-def _without_content(report: Report) -> Report:
-    """Without the records themselves: events are kept, exported and sent to others."""
-    if not report.get(_SOURCES):
-        return report
-    kept = [{name: value for name, value in each.items() if name != "first_records"} for each in report[_SOURCES]]
-    return {**report, _SOURCES: kept}
-
-
 def _act_on(session: Session, job: Job, report: Report, actor: str) -> None:
-    shown = _without_content({name: value for name, value in report.items() if name != "fingerprint"})
+    shown = reports.without_content({name: value for name, value in report.items() if name != "fingerprint"})
     transitions.record_event(
         session,
         job.id,
         EventType.PREFLIGHT,
         actor=actor,
         reason=inspections.verdict_of(report),
-        message=summary(report),
+        message=reports.summary(report),
         data=shown,
     )
     if report.get("errors"):
@@ -285,17 +310,8 @@ def _act_on(session: Session, job: Job, report: Report, actor: str) -> None:
         _admit(session, job, actor)
 
 
-def summary(report: Report) -> str:
-    """The report as an event's message."""
-    parts = [error["message"] for error in report.get("errors", [])]
-    parts += report.get("warnings", [])
-    parts += [f"left to the node: {reason}" for reason in report.get("left_out", [])]
-    passed = next((text for name, text in _PASSED.items() if report.get(name)), "model and data are valid")
-    return "; ".join(parts) or passed
-
-
 def _admit(session: Session, job: Job, actor: str) -> None:
-    transitions.transition(session, job, JobState.QUEUED, actor=actor, reason="admitted", pending_reason="")
+    transitions.transition(session, job, JobState.QUEUED, actor=actor, reason=_ADMITTED, pending_reason="")
 
 
 def _fail(session: Session, job: Job, failure: AdmissionFailure, actor: str) -> None:
@@ -332,22 +348,10 @@ def missing_input(document: JobDocument, rules: ReadingRules) -> AdmissionFailur
     return AdmissionFailure(cause="INVALID_CONFIG", message=claim) if claim else None
 
 
-def _image(document: JobDocument) -> ImageReference | None:
-    try:
-        return image_of(document)
-    except BadSpec:  # submission refuses these; the node reports the error
-        return None
-
-
-def _is_in_registry(document: JobDocument) -> bool:
-    image = _image(document)
-    return image is not None and not image.is_local and document.resource_config.image.pull_policy != NEVER
-
-
 def _asks_elsewhere(document: JobDocument) -> bool:
     """Whether a script's job needs what a registry, an index or a repository may lack."""
     return (
-        _is_in_registry(document)
+        programs.asks_registries(document)
         or resolvable(document)
         or is_git(document.training_config.framework.custom_code_dir or "")
     )
@@ -371,15 +375,13 @@ def sees_roots(rules: ReadingRules) -> bool:
     return len(rules.roots) > 1 and all(os.path.isdir(root) for root in rules.roots)  # noqa: PTH112 – never raises
 
 
-def _impossible_request(db: Database, job: Job) -> AdmissionFailure | None:
-    if waits_for_node(job.document):
+def _impossible_request(db: Database, job: Job, inventory: Inventory) -> AdmissionFailure | None:
+    document = job.document
+    if waits_for_node(document):
         return None
-    with db.read() as session:
-        seen, capacities = device_kinds.gpus(session), registry.capacities(session, only_ready=False)
-        demand = project_demands.of_project(session, job.project)
     try:
-        device_kinds.fitting_request(job.document, seen, capacities, demand)
+        with db.read() as session:
+            inventory.request(session, document, job.project)
     except CannotFit as error:
-        message = project_demands.explained(error, demand).message
-        return AdmissionFailure(cause="INVALID_CONFIG", message=message)
+        return AdmissionFailure(cause="INVALID_CONFIG", message=error.message)
     return None

@@ -1,9 +1,14 @@
-"""A CUSTOM job's script and code directory on this machine: where they are, and what is wrong with them."""
+"""A CUSTOM job's script, code directory and images: where they are, and what is wrong with those of this machine."""
 
 import os.path
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
+from app.domain.errors import BadSpec
+from app.domain.spec.document import images
+from app.domain.spec.image import Image
 from app.domain.spec.locations.code import is_bundle, path_in_bundle
+from app.domain.spec.locations.images import NEVER, ImageReference, parse
 from app.domain.spec.model import Framework, JobDocument
 from app.domain.spec.rules.packages import packages_of
 
@@ -19,6 +24,17 @@ def locations(framework: Framework) -> Iterator[tuple[str, str]]:
         yield script, SCRIPT
     if code:
         yield code, CODE
+
+
+def images_of(document: JobDocument) -> Iterator[tuple[ImageReference, Image]]:
+    """Of the job and its roles, without those that submission refuses: the node reports the error."""
+    for image, _ in images(document):
+        with suppress(BadSpec):
+            yield parse(image.reference), image
+
+
+def asks_registries(document: JobDocument) -> bool:
+    return any(not reference.is_local and image.pull_policy != NEVER for reference, image in images_of(document))
 
 
 def unusable(document: JobDocument, noun: str, paths: Sequence[str]) -> str:

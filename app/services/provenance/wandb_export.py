@@ -11,35 +11,41 @@ from app.database.engine import Database
 from app.domain.json_numbers import json_number, number_of
 from app.domain.lifecycle.states import TERMINAL, JobState
 from app.domain.spec.locations.published import published
-from app.domain.spec.model import JobDocument
+from app.domain.spec.model import JobDocument, Tracker
+from app.domain.spec.rules.tracking import LONGEST_TAG
 from app.domain.wandb_file import WandbFile, WandbRun
 from app.models import Job, Metric
 
 POINTS_AT_ONCE = 500
-LONGEST_TAG = 64
 _SETTINGS = ("batch_size", "gradient_accumulation_steps", "max_seq_length", "seed")
 
 
-def exported(db: Database, job: Job, *, project: str = "", entity: str = "") -> Iterator[bytes]:
-    """All attempts are one run with the job's id. A step that was repeated after a resume has its newest values."""
+def exported(db: Database, job: Job, shown: Tracker, *, exit_code: int | None = None) -> Iterator[bytes]:
+    """All attempts are one run with the job's id. A step that was repeated after a resume has its newest values.
+
+    ``shown`` says how the run is shown in W&B; ``exit_code``: of the attempt, with which a job that continues may end.
+    """
     file, started = WandbFile(), (job.started_at or job.created_at).timestamp()
-    yield file.begin(_run(job, project or job.project, entity, started))
+    yield file.begin(_run(job, shown, started))
     for step, values in _steps(db, job.id, started):
         yield file.step(step, values)
     runtime = {"_runtime": int(job.elapsed_seconds), "_wandb": {"runtime": int(job.elapsed_seconds)}}
     yield file.summary({**job.latest_metrics, **runtime, "_step": job.current_step})
     if job.state in TERMINAL:
-        yield file.end(0 if job.state is JobState.COMPLETED else 1, int(job.elapsed_seconds))
+        exit_code = 0 if job.state is JobState.COMPLETED else 1
+    if exit_code is not None:
+        yield file.end(exit_code, int(job.elapsed_seconds))
 
 
-def _run(job: Job, project: str, entity: str, started: float) -> WandbRun:
+def _run(job: Job, shown: Tracker, started: float) -> WandbRun:
+    labels = (f"{name}={value}"[:LONGEST_TAG] for name, value in job.labels.items())
     return WandbRun(
         run_id=job.id,
-        project=project,
-        entity=entity,
-        name=job.name,
+        project=shown.experiment or job.project,
+        entity=shown.entity or "",
+        name=shown.run_name or job.name,
         config=_config(job.document, job),
-        tags=[f"{name}={value}"[:LONGEST_TAG] for name, value in job.labels.items()],
+        tags=[*dict.fromkeys((*shown.tags, *labels))],
         group=job.sweep_id or "",
         job_type=job.training_type,
         host="trainyard",

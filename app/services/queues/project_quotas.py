@@ -92,6 +92,12 @@ def refuses(session: Session, name: str, request: Request, *, preemptible: bool)
     )
 
 
+def has_one(session: Session, name: str) -> bool:
+    """Whether the project has a quota; False for an unknown project."""
+    project = session.get(Project, name) if "\0" not in name else None
+    return project is not None and bool(project.quota)
+
+
 def refuse_submission(session: Session, name: str, request: Request, *, preemptible: bool) -> None:
     """Raises CannotFit for a job that the project's quota can never admit, QuotaExceeded for one too many.
 

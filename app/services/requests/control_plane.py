@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from sqlalchemy.orm import Session
@@ -47,6 +48,18 @@ class StartEstimates(Protocol):
         self, session: Session, request: Request, *, queue: str, priority: int, project: str, preemptible: bool
     ) -> float | None: ...
 
+    def of_several(
+        self,
+        session: Session,
+        request: Request,
+        count: int,
+        *,
+        queue: str,
+        priority: int,
+        project: str,
+        preemptible: bool,
+    ) -> list[float | None]: ...
+
 
 class SubmissionLimit(Protocol):
     """How many jobs of a project may wait; raises QuotaExceeded when there are as many."""
@@ -66,6 +79,7 @@ class ControlPlane:
     waiting_limit: SubmissionLimit
     sweep_limits: Limits
     files: FilesSettings
+    secrets_dir: Path | None  # secrets that the operator stores for projects
 
     def nudge(self, job: Job) -> None:
         """Wake the nodes that run the job: its supervisors read the request at once."""

@@ -74,14 +74,15 @@ def any_pending_in(session: Session, queues: Sequence[str]) -> bool:
 def with_reservation(session: Session) -> list[PendingJob]:
     """Jobs with a reservation: nodes are being cleared or are reserved for them."""
     waiting = _waiting(session, *_COLUMNS).where(Job.awaits_node != "")
-    return [_of(pending, None) for pending in _read(session, session.execute(waiting).all(), _Shapes(session))]
+    rows = session.execute(waiting).all()
+    return [_of(pending, None) for pending in _read(session, rows, _Shapes(session))] if rows else []
 
 
 def queued_since(session: Session, moment: datetime, *, caches: Caches | None = None) -> list[QueuedJob]:
     """Jobs without a reservation that were queued after ``moment``; ``caches`` as in ``windows``."""
     waiting = _waiting(session, *_COLUMNS).where(Job.queued_at > moment, Job.awaits_node == "")
     rows = session.execute(waiting).all()
-    return [_of(pending, caches).job for pending in _read(session, rows, _Shapes(session))]
+    return [_of(pending, caches).job for pending in _read(session, rows, _Shapes(session))] if rows else []
 
 
 def windows(

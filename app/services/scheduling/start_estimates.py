@@ -37,23 +37,45 @@ class Estimates:
         self, session: Session, request: Request, *, queue: str, priority: int, project: str, preemptible: bool
     ) -> float | None:
         """Seconds that a job submitted now would wait; None when unknown."""
+        found = self.of_several(
+            session, request, 1, queue=queue, priority=priority, project=project, preemptible=preemptible
+        )
+        return found[0]
+
+    def of_several(
+        self,
+        session: Session,
+        request: Request,
+        count: int,
+        *,
+        queue: str,
+        priority: int,
+        project: str,
+        preemptible: bool,
+    ) -> list[float | None]:
+        """As `of_new`, of equal jobs that are submitted one after the other: of ``count``, or of those before which a
+        limit has to be looked at again, at least one.
+        """
         now = self._clock()
         if now - self._long_at.get(priority, -math.inf) <= REMEMBERED_SECONDS:
-            return None
+            return [None]
         ahead = (Job.status.in_(queues.WAITING), ahead_of_new(utc_now(), priority))
         # Counted before rows are read, so that with a long line a submission pays only for this query.
-        if len(session.scalars(select(Job.id).where(*ahead).limit(LOOK_AHEAD)).all()) == LOOK_AHEAD:
+        waiting = len(session.scalars(select(Job.id).where(*ahead).limit(LOOK_AHEAD)).all())
+        if waiting == LOOK_AHEAD:
             self._long_at[priority] = now
-            return None
+            return [None]
         if project_quotas.refuses(session, project, request, preemptible=preemptible):
-            return None
+            return [None]
         room = dict(limits.rooms(session))
         ready = [job for job in _first(session, *ahead) if not _rests(job, utc_now())]
         line = _served(ready, room)
         if room.get(queue, 1) <= 0:
-            return None
-        seconds = starts([*_requests(session, line), request], registry.capacities(session), _endings(session))[-1]
-        return None if seconds is None else round(max(seconds, PASS_SECONDS), 1)
+            return [None]
+        is_limited = queue in room or project_quotas.has_one(session, project)
+        equal = [request] * (1 if is_limited else min(count, LOOK_AHEAD - waiting))
+        found = starts([*_requests(session, line), *equal], registry.capacities(session), _endings(session))
+        return [None if each is None else round(max(each, PASS_SECONDS), 1) for each in found[-len(equal) :]]
 
 
 def of_waiting(session: Session, places: Mapping[str, int]) -> dict[str, datetime]:

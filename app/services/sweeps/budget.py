@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sqlalchemy import case, func, select
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, load_only
 
 from app.domain.lifecycle.states import RUNNING
 from app.domain.sweeps.rules.limits import Limits
@@ -39,11 +39,23 @@ class Used:
 
 
 def used(session: Session, sweep: Sweep) -> Used:
+    """All of it, as it is shown."""
+    return _used(session, sweep, reads_jobs=True)
+
+
+def used_of(session: Session, sweep: Sweep, spec: SweepSpec) -> Used:
+    """What decides about the budget, which steps ask for all the time: the jobs of running trials are read only where
+    device hours are limited.
+    """
+    return _used(session, sweep, reads_jobs=spec.budget.max_device_hours is not None)
+
+
+def _used(session: Session, sweep: Sweep, *, reads_jobs: bool) -> Used:
     later = func.sum(case((Trial.observed_seq > sweep.improved_seq, 1), else_=0))
     query = select(Trial.state, func.count(), func.sum(Trial.device_seconds), later)
     rows = session.execute(query.where(Trial.sweep_id == sweep.id).group_by(Trial.state)).all()
     counts, since = {row[0]: row[1] for row in rows}, {row[0]: row[3] for row in rows}
-    end, runs = sweep.finished_at or utc_now(), bool(counts.get(TrialState.RUNNING))
+    end, runs = sweep.finished_at or utc_now(), reads_jobs and bool(counts.get(TrialState.RUNNING))
     return Used(
         trials=sweep.next_number,
         by_state={state: counts.get(state, 0) for state in TrialState},
@@ -73,7 +85,7 @@ def exhausted(session: Session, sweep: Sweep, spec: SweepSpec, so_far: Used, lim
 
 def is_spent(session: Session, sweep: Sweep, spec: SweepSpec) -> bool:
     """Whether more than its trials is used up, so that those that wait at a rung have little time left."""
-    return bool(_spent(session, sweep, spec, used(session, sweep)))
+    return bool(_spent(session, sweep, spec, used_of(session, sweep, spec)))
 
 
 def _spent(session: Session, sweep: Sweep, spec: SweepSpec, so_far: Used) -> str:
@@ -125,6 +137,7 @@ def _running_device_seconds(session: Session, sweep: Sweep) -> float:
         job_ids += [each.id for each in listed]
     is_running = (Attempt.job_id == Job.id) & (Attempt.number == Job.attempt) & Attempt.ended_at.is_(None)
     query = select(Job, Attempt.started_at).outerjoin(Attempt, is_running).where(Job.id.in_(job_ids))
+    query = query.options(load_only(Job.status, Job.spec, Job.elapsed_seconds))
     now, total = utc_now(), 0.0
     for job, started_at in session.execute(query):
         seconds = (now - started_at).total_seconds() if started_at is not None and job.state in RUNNING else 0.0

@@ -216,7 +216,7 @@ def _continue(session: Session, sweep: Sweep, caller: Caller, limits: Limits) ->
     if sweep.status != SweepState.COMPLETED and not completes:
         return
     spec = SweepSpec.from_json(sweep.spec)
-    if not budget.exhausted(session, sweep, spec, budget.used(session, sweep), limits):
+    if not budget.exhausted(session, sweep, spec, budget.used_of(session, sweep, spec), limits):
         sweep.ends_as, sweep.finished_at = None, None
         history.move(session, sweep, SweepState.RUNNING, actor=caller.actor, reason="budget changed")
 

@@ -30,7 +30,7 @@ from app.domain.sweeps.spec import SweepSpec
 from app.models import Job, Sweep
 from app.models.insertion import fill
 from app.security.permissions import Caller
-from app.services.access import projects
+from app.services.access import projects, tracker_keys
 from app.services.attempts.evaluation_verdicts import refuse_unknown_baselines
 from app.services.jobs import submission, uploaded_data
 from app.services.jobs.submission import Checked
@@ -145,7 +145,7 @@ def check(
     ]
     for values in space.examples():
         complete(_document(spec, values))
-    base = complete(_base(spec, space))
+    base = tracker_keys.with_stored_keys(plane.secrets_dir, caller, target, complete(_base(spec, space)))
     stored = submission.check(
         plane, caller, base, project=target, forwarded=forwarded, secret_variables=secret_variables
     )

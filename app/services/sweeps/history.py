@@ -145,10 +145,12 @@ def _event(
 
 
 def _write(session: Session, sweep: Sweep, event: SweepEvent) -> None:
-    session.flush()  # the sweep's row first: its events refer to it
+    if sweep in session.new:
+        session.flush()  # its row first: its events refer to it
     session.add(event)
-    # States are those of jobs in a subscription: one to COMPLETED is not one to the ends of sweeps.
-    enqueue_event(session, sweep.project, event.id, event.type, None, lambda: _payload(sweep, event))
+    with session.no_autoflush:  # with what else the transaction changes
+        # States are those of jobs in a subscription: one to COMPLETED is not one to the ends of sweeps.
+        enqueue_event(session, sweep.project, event.id, event.type, None, lambda: _payload(sweep, event))
 
 
 def _payload(sweep: Sweep, event: SweepEvent) -> dict[str, Any]:

@@ -65,7 +65,7 @@ def launch(plane: ControlPlane, suggestions: Suggests, sweep_id: str) -> bool:
         room = _room(session, sweep, spec)
         if room is None:
             return False
-        if budget.exhausted(session, sweep, spec, budget.used(session, sweep), plane.sweep_limits):
+        if budget.exhausted(session, sweep, spec, budget.used_of(session, sweep, spec), plane.sweep_limits):
             return False
         asked = _question(session, sweep, spec)
     try:
@@ -109,6 +109,8 @@ def _method_trials(session: Session, sweep: Sweep) -> int:
 
 def _enqueued(session: Session, sweep: Sweep, spec: SweepSpec) -> int | None:
     """The index of the next set of values that the document enqueues; None when all were taken."""
+    if not spec.enqueue:
+        return None
     query = select(func.count()).where(Trial.sweep_id == sweep.id, Trial.source == "enqueued")
     taken = session.scalar(query) or 0
     return taken if taken < len(spec.enqueue) else None

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
@@ -16,6 +17,7 @@ from app.models import Job, Sweep, Trial
 from app.services.jobs import control_requests
 from app.services.requests.control_plane import ControlPlane
 from app.services.sweeps import budget, evaluations, history, kept_checkpoints, launching, lookup, observing, resuming
+from app.services.sweeps.forecast import Forecast
 from app.services.sweeps.forking import populations, verification
 from app.services.sweeps.halting import promoting
 from app.services.sweeps.history import ACTOR
@@ -62,16 +64,20 @@ def step(plane: ControlPlane, suggestions: Suggests, sweep_id: str) -> bool:
         verification.advance(plane, sweep_id)
     if is_due:
         _end_if_done(plane, sweep_id)
-    return all(_use_room(plane, suggestions, sweep_id, spec) for _ in range(MOST_AT_ONCE))
+    forecast = Forecast(plane.estimates, MOST_AT_ONCE)
+    return all(_use_room(plane, suggestions, sweep_id, spec, forecast) for _ in range(MOST_AT_ONCE))
 
 
-def _use_room(plane: ControlPlane, suggestions: Suggests, sweep_id: str, spec: SweepSpec) -> bool:
+def _use_room(plane: ControlPlane, suggestions: Suggests, sweep_id: str, spec: SweepSpec, forecast: Forecast) -> bool:
     """A halted trial that has earned it continues, or else a new one begins; whether to ask again at once."""
     if waits(spec):  # which never changes
         decide = populations.decide if spec.method.name == PBT else promoting.promote
         if decide(plane, sweep_id):
+            forecast.forget()
             return True
-    return launching.launch(plane, suggestions, sweep_id)
+    is_made = launching.launch(replace(plane, estimates=forecast), suggestions, sweep_id)
+    forecast.advance()
+    return is_made
 
 
 def _is_due(session: Session, sweep: Sweep, spec: SweepSpec, limits: Limits) -> bool:
@@ -86,7 +92,7 @@ def _is_due(session: Session, sweep: Sweep, spec: SweepSpec, limits: Limits) -> 
         return _alive(session, sweep.id) == 0
     if sweep.status == SweepState.PAUSED:
         return False
-    so_far = budget.used(session, sweep)
+    so_far = budget.used_of(session, sweep, spec)
     used_up = budget.exhausted(session, sweep, spec, so_far, limits)
     return bool(used_up or budget.too_many_failed(session, sweep, spec, so_far))
 
@@ -116,7 +122,7 @@ def _awaited_in_vain(session: Session, sweep: Sweep, spec: SweepSpec) -> list[st
     if not found or sweep.ends_as == SweepState.CANCELLED:
         return found
     # One that fails because its method finds no values lets its trials end.
-    return found if budget.too_many_failed(session, sweep, spec, budget.used(session, sweep)) else []
+    return found if budget.too_many_failed(session, sweep, spec, budget.used_of(session, sweep, spec)) else []
 
 
 def _cancel_awaited(session: Session, sweep: Sweep, spec: SweepSpec) -> list[Job]:
@@ -135,12 +141,12 @@ def _finish_if_due(session: Session, sweep: Sweep, spec: SweepSpec, limits: Limi
     """
     cancelled: list[Job] = []
     if sweep.status == SweepState.FINISHING and sweep.ends_as == SweepState.COMPLETED:
-        failure = budget.too_many_failed(session, sweep, spec, budget.used(session, sweep))
+        failure = budget.too_many_failed(session, sweep, spec, budget.used_of(session, sweep, spec))
         if failure:
             sweep.ends_as, sweep.status_reason = SweepState.FAILED, failure
             cancelled = cancel_trials(session, sweep, actor=ACTOR, reason=failure)
     elif sweep.status in (SweepState.PENDING, SweepState.RUNNING, SweepState.PAUSED):
-        so_far = budget.used(session, sweep)
+        so_far = budget.used_of(session, sweep, spec)
         failure = budget.too_many_failed(session, sweep, spec, so_far)
         is_paused = sweep.status == SweepState.PAUSED
         used_up = "" if is_paused else budget.exhausted(session, sweep, spec, so_far, limits)

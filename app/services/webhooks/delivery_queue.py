@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, Select, case, or_, select, update
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from app.database.engine import Database
-from app.domain.webhook_messages import in_format
+from app.domain.webhook_messages import EMAIL_FORMAT, in_format
 from app.domain.webhooks import GIVEN_UP_AFTER, TRIES_IN_LINE, pause_after, rest_after
 from app.models import Webhook, WebhookDelivery
 from app.models.base import database_now
@@ -27,6 +27,7 @@ from app.services.webhooks.http_post import Posted
 CLAIM_MARGIN_SECONDS = 30.0
 # Delays are at most an hour: a longer one was written before the clock was set back.
 _TOO_FAR = timedelta(hours=2)
+_HOUR = timedelta(hours=1)
 _NOT_TAKEN = "not taken within 24 hours"
 _UNREADABLE_SECRET = "its secret was stored under another secret key of this installation; give it a new one"  # noqa: S105
 
@@ -44,26 +45,45 @@ class Due:
 
 @dataclass(frozen=True, kw_only=True)
 class DeliveryAttempt:
-    """One delivery attempt under a turn. ``problem`` says why it cannot be sent."""
+    """One delivery attempt under a turn. ``problem`` says why it cannot be sent.
+
+    With ``recipients`` it is an email of the ``payload`` to those who are not in ``reached``, otherwise a POST of the
+    ``body`` to the ``url``.
+    """
 
     webhook_id: str
     turn: str
     delivery_id: str
     event_type: str
-    url: str
-    secret: str
-    body: bytes
+    payload: Mapping[str, Any]
     at: datetime
+    url: str = ""
+    secret: str = ""
+    body: bytes = b""
     problem: str = ""
+    recipients: tuple[str, ...] = ()
+    reached: tuple[str, ...] = ()
 
 
 class Turns:
-    """Delivery leases of webhooks; thread-safe. A lease covers one attempt of ``timeout_seconds``."""
+    """Delivery leases of webhooks; thread-safe. A lease covers one attempt of ``timeout_seconds``.
 
-    def __init__(self, db: Database, *, secret_key: str, timeout_seconds: float, clock: Clock = database_now) -> None:
+    A webhook with recipients sends at most ``emails_per_hour``.
+    """
+
+    def __init__(
+        self,
+        db: Database,
+        *,
+        secret_key: str,
+        timeout_seconds: float,
+        emails_per_hour: int = 60,
+        clock: Clock = database_now,
+    ) -> None:
         self._db = db
         self._now = clock
         self._secret_key = secret_key
+        self._emails_per_hour = emails_per_hour
         self._lasts = timedelta(seconds=timeout_seconds + CLAIM_MARGIN_SECONDS)
 
     def due(self, *, besides: Collection[str], besides_projects: Collection[str], limit: int) -> list[Due]:
@@ -98,18 +118,20 @@ class Turns:
             now = self._now(session)
             # Lock the webhook before its delivery, in the same order as its deletion.
             mine = _hold(session, attempt)
-            if not posted.problem:
-                _finish(
-                    session, attempt.delivery_id, posted, now
-                )  # even if the turn was lost: the receiver accepted it
+            ends = _end_of(attempt, posted)
+            if ends:
+                # Even if the turn was lost: the receiver accepted it, or never will.
+                _finish(session, attempt.delivery_id, posted, ends, now)
+            elif posted.reached:
+                _note_reached(session, attempt, posted)
             if not mine:
                 return None
-            if posted.problem:
-                self._fail(session, attempt, posted, now)
-            else:
+            if ends == "delivered":
                 _set(session, attempt.webhook_id, failures=0, rests_until=None, turn_until=now + self._lasts)
                 if go_on:
                     return self._next(session, attempt.webhook_id, attempt.turn, now)
+            else:
+                self._fail(session, attempt, posted, now)
             _end(session, attempt.webhook_id, attempt.turn, now)
             return None
 
@@ -118,21 +140,44 @@ class Turns:
         delivery = session.scalar(
             _due_deliveries(now).where(WebhookDelivery.webhook_id == webhook_id).order_by(WebhookDelivery.id).limit(1)
         )
-        if delivery is None or not hook.is_active:
+        if delivery is None or not hook.is_active or self._hour_is_full(session, hook, now):
             _end(session, webhook_id, turn, now)
             return None
+        return self._attempt(hook, delivery, turn, now)
+
+    def _attempt(self, hook: Webhook, delivery: WebhookDelivery, turn: str, now: datetime) -> DeliveryAttempt:
+        same: dict[str, Any] = {
+            "webhook_id": hook.id,
+            "turn": turn,
+            "delivery_id": delivery.id,
+            "event_type": delivery.event_type,
+            "payload": delivery.payload,
+            "at": now,
+        }
+        if hook.format == EMAIL_FORMAT:
+            return DeliveryAttempt(**same, recipients=tuple(hook.recipients), reached=tuple(delivery.reached))
         secret, problem = self._opened(hook.sealed_secret)
-        return DeliveryAttempt(
-            webhook_id=webhook_id,
-            turn=turn,
-            delivery_id=delivery.id,
-            event_type=delivery.event_type,
-            url=hook.url,
-            secret=secret,
-            body=body_of(in_format(hook.format, delivery.payload)),
-            at=now,
-            problem=problem,
+        body = body_of(in_format(hook.format, delivery.payload))
+        return DeliveryAttempt(**same, url=hook.url, secret=secret, body=body, problem=problem)
+
+    def _hour_is_full(self, session: Session, hook: Webhook, now: datetime) -> bool:
+        """Whether the webhook has to rest, since it has sent all the emails of an hour; those too old are given up."""
+        if hook.format != EMAIL_FORMAT:
+            return False
+        since = session.scalar(
+            select(WebhookDelivery.finished_at)
+            .where(WebhookDelivery.webhook_id == hook.id, WebhookDelivery.state == "delivered")
+            .where(WebhookDelivery.finished_at > now - _HOUR)
+            .order_by(WebhookDelivery.finished_at.desc())
+            .offset(self._emails_per_hour - 1)
+            .limit(1)
         )
+        if since is None:
+            return False
+        hook.rests_until = since + _HOUR
+        session.flush()
+        give_up(session, now, WebhookDelivery.webhook_id == hook.id)
+        return True
 
     def _opened(self, sealed: str) -> tuple[str, str]:
         """(secret, problem): a coordinator with a wrong key must continue with other webhooks."""
@@ -192,17 +237,37 @@ def _is_over(until: InstrumentedAttribute[datetime | None], now: datetime) -> Co
     return or_(until.is_(None), until <= now, until > now + _TOO_FAR)
 
 
-def _finish(session: Session, delivery_id: str, posted: Posted, now: datetime) -> None:
+def _end_of(attempt: DeliveryAttempt, posted: Posted) -> str:
+    """The state in which a delivery ends by this try; empty: it is tried again."""
+    if not posted.problem:
+        return "delivered"
+    if not posted.is_final:
+        return ""
+    # An email that some recipients cannot get, now or ever, is delivered if others got it.
+    return "delivered" if posted.reached or attempt.reached else "given_up"
+
+
+def _finish(session: Session, delivery_id: str, posted: Posted, state: str, now: datetime) -> None:
     session.execute(
         update(WebhookDelivery)
         .where(WebhookDelivery.id == delivery_id, WebhookDelivery.state == "waiting")
         .values(
-            state="delivered",
+            state=state,
             tries=WebhookDelivery.tries + 1,
             status_code=posted.status_code,
-            problem="",
+            problem=posted.problem,
             finished_at=now,
         )
+        .execution_options(synchronize_session=False)
+    )
+
+
+def _note_reached(session: Session, attempt: DeliveryAttempt, posted: Posted) -> None:
+    """Of an email that is tried again: not to those who have got it."""
+    session.execute(
+        update(WebhookDelivery)
+        .where(WebhookDelivery.id == attempt.delivery_id)
+        .values(reached=[*attempt.reached, *posted.reached])
         .execution_options(synchronize_session=False)
     )
 

@@ -16,11 +16,17 @@ _BODY_SECONDS = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class Posted:
-    """The result of a POST. ``problem`` is empty on success; ``status_code`` is None without a response."""
+    """The result of a try. ``problem`` is empty on success; ``status_code`` is None without a response.
+
+    Of an email: ``reached`` are the recipients whom it was taken for, and ``is_final`` says that another try would end
+    in the same problem.
+    """
 
     status_code: int | None = None
     problem: str = ""
     retry_after_seconds: int = 0
+    reached: tuple[str, ...] = ()
+    is_final: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

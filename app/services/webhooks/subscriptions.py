@@ -3,17 +3,17 @@
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from app.database.engine import Database
-from app.domain.errors import NotFound, QuotaExceeded
+from app.domain.errors import BadSpec, NotFound, QuotaExceeded
 from app.domain.ids import new_id
-from app.domain.webhook_messages import PLAIN_FORMAT
-from app.domain.webhooks import check_url
+from app.domain.webhook_messages import EMAIL_FORMAT, PLAIN_FORMAT
+from app.domain.webhooks import check_recipients, check_url
 from app.models import Project, Webhook
 from app.security.permissions import Caller
 from app.security.secrets import SecretBox
@@ -21,23 +21,45 @@ from app.services.access import projects
 from app.services.lifecycle import audit
 from app.services.requests.idempotency import OnWritten, not_stored
 from app.services.requests.pagination import Orders, Page, PageRequest, page_of
+from app.services.webhooks.smtp_mail import HOST_SETTING
+from config.settings import Settings
 
 ORDERS: Orders = {"created_at": (Webhook.created_at, Webhook.id)}
+# Fields of webhooks that post, and of those that send emails, with what is wrong about them in one of the other kind.
+_OF_URLS, _OF_EMAILS = frozenset({"url", "secret"}), frozenset({"recipients"})
+_FOREIGN = {
+    "url": "emails go to `recipients`; leave the url out",
+    "secret": "emails are not signed; leave the secret out",
+    "recipients": "only `format: email` has recipients; leave them out, or choose that format and leave the url out",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class WebhookRules:
-    """The operator's rules: permitted private hosts, and the maximum number of webhooks per project."""
+    """The operator's rules: permitted private hosts, the maximum number of webhooks per project, and the domains that
+    emails may be sent to; none where there is no mail server.
+    """
 
     allow: tuple[str, ...] = ()
     max_per_project: int = 20
+    mail_domains: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        domains = settings.smtp.allowed_domains if settings.smtp.host else ()
+        own = settings.webhook
+        return cls(allow=own.allow, max_per_project=own.max_per_project, mail_domains=domains)
 
 
 @dataclass(frozen=True, kw_only=True)
 class WantedWebhook:
-    """A requested webhook; the project defaults to the caller's own, and a missing secret is generated."""
+    """A requested webhook; the project defaults to the caller's own, and a missing secret is generated.
 
-    url: str
+    One with the format email has recipients, and neither URL nor secret.
+    """
+
+    url: str = ""
+    recipients: tuple[str, ...] = ()
     description: str = ""
     event_types: tuple[str, ...] = ()
     format: str = PLAIN_FORMAT
@@ -48,7 +70,7 @@ class WantedWebhook:
 
 @dataclass(frozen=True, kw_only=True)
 class NewWebhook:
-    """The row, and the secret, which is shown only once."""
+    """The row, and the secret, which is shown only once; empty: it sends emails, which are not signed."""
 
     row: Webhook
     secret: str
@@ -63,10 +85,14 @@ class Webhooks:
         self._rules = rules
 
     def create(self, caller: Caller, wanted: WantedWebhook, *, on_written: OnWritten = not_stored) -> NewWebhook:
-        """Create a webhook. Raises BadSpec for an invalid or forbidden URL, QuotaExceeded above the limit."""
-        check_url(wanted.url, self._rules.allow, field="url")
+        """Create a webhook.
+
+        Raises BadSpec for an invalid or forbidden URL or recipient, QuotaExceeded above the limit.
+        """
+        given = {name for name in _OF_URLS | _OF_EMAILS if getattr(wanted, name)}
+        self._check(wanted.format, {name: getattr(wanted, name) for name in given})
         project = wanted.project or caller.home_project
-        secret = wanted.secret or f"whsec_{secrets.token_urlsafe(32)}"
+        secret = wanted.secret or f"whsec_{secrets.token_urlsafe(32)}" if wanted.format != EMAIL_FORMAT else ""
         with self._db.write() as session:
             projects.visible(session, caller, project)
             self._refuse_more(session, project)
@@ -74,34 +100,39 @@ class Webhooks:
                 id=new_id("whk"),
                 project=project,
                 url=wanted.url,
+                recipients=list(wanted.recipients),
                 description=wanted.description,
                 event_types=_sorted(wanted.event_types),
                 format=wanted.format,
-                sealed_secret=self._box.seal({"secret": secret}),
+                sealed_secret=self._box.seal({"secret": secret}) if secret else "",
                 is_active=wanted.is_active,
                 created_by=caller.actor,
             )
             session.add(row)
             session.flush()
-            _note(session, caller, row, "webhook.create", host=_host(row))
+            _note(session, caller, row, "webhook.create", **_place(row))
             new = NewWebhook(row=row, secret=secret)
             on_written(session, new)
         return new
 
     def change(self, caller: Caller, webhook_id: str, changes: Mapping[str, Any]) -> Webhook:
-        """Change the given fields; a new URL or secret, or enabling it, ends the backoff."""
-        if "url" in changes:
-            check_url(changes["url"], self._rules.allow, field="url")
+        """Change the given fields; a new URL, secret or recipient, or enabling it, ends the backoff.
+
+        Raises BadSpec for an invalid or forbidden URL or recipient, and where emails would become posts or the other
+        way around.
+        """
         with self._db.write() as session:
             row = find(session, caller, webhook_id)
-            for name in ("url", "description", "format", "is_active"):
+            _refuse_other_kind(row, changes.get("format", row.format))
+            self._check(row.format, changes)
+            for name in ("url", "recipients", "description", "format", "is_active"):
                 if name in changes:
                     setattr(row, name, changes[name])
             if "event_types" in changes:
                 row.event_types = _sorted(changes["event_types"])
             if "secret" in changes:
                 row.sealed_secret = self._box.seal({"secret": changes["secret"]})
-            if changes.keys() & {"url", "is_active", "secret"}:
+            if changes.keys() & {"url", "recipients", "is_active", "secret"}:
                 reset_backoff(row)
             _note(session, caller, row, "webhook.patch", changed=sorted(changes))
         return row
@@ -110,8 +141,24 @@ class Webhooks:
         """Delete a webhook with its pending deliveries."""
         with self._db.write() as session:
             row = find(session, caller, webhook_id)
-            _note(session, caller, row, "webhook.delete", host=_host(row))
+            _note(session, caller, row, "webhook.delete", **_place(row))
             session.delete(row)
+
+    def _check(self, form: str, given: Mapping[str, Any]) -> None:
+        """Refuse fields that the format has no use for, and bad places to send to."""
+        foreign = sorted(given.keys() & (_OF_URLS if form == EMAIL_FORMAT else _OF_EMAILS))
+        if foreign:
+            raise BadSpec(_FOREIGN[foreign[0]], field=foreign[0])
+        if "url" in given:
+            check_url(given["url"], self._rules.allow, field="url")
+        if "recipients" in given:
+            if not self._rules.mail_domains:
+                raise BadSpec(
+                    f"this installation sends no emails: the administrator has set no mail server in {HOST_SETTING}; "
+                    "let a receiver of your own, slack or teams tell of events",
+                    field="format",
+                )
+            check_recipients(given["recipients"], self._rules.mail_domains, field="recipients")
 
     def _refuse_more(self, session: Session, project: str) -> None:
         # Locked, so that concurrent requests cannot exceed the limit.
@@ -124,6 +171,15 @@ class Webhooks:
                 "delete one first",
                 retry_after_seconds=60,
             )
+
+
+def _refuse_other_kind(row: Webhook, form: str) -> None:
+    if (form == EMAIL_FORMAT) != (row.format == EMAIL_FORMAT):
+        raise BadSpec(
+            f"the webhook's format is {row.format}, which can't become {form}: emails have recipients, and the others "
+            "a URL; create a new webhook and delete this one",
+            field="format",
+        )
 
 
 def page(session: Session, caller: Caller, request: PageRequest, *, project: str | None = None) -> Page[Webhook]:
@@ -151,9 +207,11 @@ def reset_backoff(row: Webhook) -> None:
     row.failures, row.rests_until = 0, None
 
 
-def _host(row: Webhook) -> str:
-    """The URL's host; the rest may contain the receiver's secrets."""
-    return urlsplit(row.url).hostname or ""
+def _place(row: Webhook) -> dict[str, Any]:
+    """Where it sends to: of a URL only the host, the rest may contain the receiver's secrets."""
+    if row.format == EMAIL_FORMAT:
+        return {"recipients": row.recipients}
+    return {"host": urlsplit(row.url).hostname or ""}
 
 
 def _sorted(event_types: Iterable[str]) -> list[str]:

@@ -23,6 +23,7 @@ _KINDS = (
     (artifacts.MODEL, "Model"),
     (artifacts.DIAGNOSTICS, "Diagnostics"),
     (artifacts.TENSORBOARD, "Event files of TensorBoard"),
+    (artifacts.WANDB, "Run for wandb sync"),
 )
 
 

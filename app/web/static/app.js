@@ -21,13 +21,17 @@ function showTimes(root) {
   }
 }
 
-// Asks before an action that destroys something; the form is sent when the person agrees.
+// Asks before an action that destroys something; the form is sent when the person agrees. Until then no change of the
+// page replaces the form, which could not be sent any more: the part that holds it is asked for anew afterwards.
+const asking = { form: null, held: new Set() };
+
 function confirmed(form) {
   const dialog = document.getElementById("confirm");
   document.getElementById("confirm-title").textContent = form.dataset.confirmTitle;
   document.getElementById("confirm-text").textContent = form.dataset.confirm;
   document.getElementById("confirm-yes").textContent = form.dataset.confirmYes;
   dialog.returnValue = "no";
+  asking.form = form;
   dialog.showModal();
   return new Promise((resolve) => {
     dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes"), { once: true });
@@ -38,7 +42,17 @@ document.addEventListener("htmx:confirm", (event) => {
   const form = event.target.closest?.("form[data-confirm]");
   if (!form) return;
   event.preventDefault();
-  confirmed(form).then((agreed) => agreed && event.detail.issueRequest(true));
+  confirmed(form).then((agreed) => {
+    if (agreed) event.detail.issueRequest(true);
+    asking.form = null;
+    for (const part of asking.held) part.dispatchEvent(new CustomEvent("live"));
+    asking.held.clear();
+  });
+});
+document.addEventListener("htmx:beforeSwap", ({ detail }) => {
+  if (!asking.form || !detail.target?.contains(asking.form)) return;
+  detail.shouldSwap = false;
+  asking.held.add(detail.target);
 });
 
 document.addEventListener("click", async (event) => {

@@ -1,8 +1,10 @@
 """How the databases look for a page of a list: by an index, whatever is asked for, never by reading a table."""
 
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -45,9 +47,13 @@ def postgres(
     postgres_server.execute("DROP DATABASE plans WITH (FORCE)")
 
 
-@pytest.fixture
-def sqlite(sqlite_api: Api) -> Api:
-    with sqlite_api.db.write() as session:
+@pytest.fixture(scope="module")
+def sqlite(migrated_sqlite: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    folder = tmp_path_factory.mktemp("plans")
+    shutil.copyfile(migrated_sqlite, folder / "trainyard.db")
+    db = Database().bind(make_engine(f"sqlite:///{folder / 'trainyard.db'}"))
+    api = Api(db, folder)
+    with db.write() as session:
         make_queue(session, "gpu")
         for number in range(40):
             state = (JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED)[number % 3]
@@ -55,7 +61,8 @@ def sqlite(sqlite_api: Api) -> Api:
             job = make_job(session, state=state, document=document, labels={"team": f"team-{number % 10}"})
             session.add_all(labels.rows(job))
             audit.record(session, actor="key-77", action="job.submit", project="default", target=job.id)
-    return sqlite_api
+    yield api
+    db.close()
 
 
 @pytest.mark.parametrize("who", ["super admin", "project"])

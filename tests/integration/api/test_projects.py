@@ -12,6 +12,7 @@ from app.domain.lifecycle.states import JobState
 from app.http.operation import operation_of
 from app.models import ApiKey, Inspection, Project, QueueWait, Webhook
 from app.security.permissions import Role
+from tests.builders.controlled import audited
 from tests.builders.factories import make_document, make_job
 from tests.systems.apps import Api
 
@@ -70,6 +71,27 @@ def test_job_that_asks_for_a_gate_needs_services(api: Api) -> None:
     )
     assert api.post("/v1/jobs", document).status_code == 201
     assert api.problem(api.post("/v1/jobs", on_several), 400)["details"][0]["field"] == "resource_config.network"
+
+
+@pytest.mark.both_databases
+def test_job_makes_a_claim_where_its_project_may(api: Api) -> None:
+    mounts = [{"path": f"/{name}", "type": "claim", "claim": name, "create": name == "new"} for name in ("old", "new")]
+    training = {"framework": {"type": "CUSTOM", "custom_command": ["true"]}, "base_model": {"model_id": "none"}}
+    document = make_document(training_config=training, resource_config={"gpu_count": 1, "mounts": mounts})
+    assert api.get("/v1/projects/default")["claims"] == "create"
+    assert api.post("/v1/jobs", document).status_code == 201
+
+    changed = api.data(api.call("PATCH", "/v1/projects/default", json={"claims": "use"}))
+    refused = api.problem(api.post("/v1/jobs", document), 400)
+    document["resource_config"]["mounts"][1]["create"] = False
+
+    assert changed["claims"] == "use"
+    assert refused["details"][0]["field"] == "resource_config.mounts.1.create"
+    assert "trainyard projects change default --claims create" in refused["message"]
+    assert api.post("/v1/jobs", document).status_code == 201
+    assert audited(api, "project.patch") == [("default", {"changes": {"claims": "use"}})]
+    assert api.problem(api.call("PATCH", "/v1/projects/default", json={"claims": "none"}), 422)
+    assert api.data(api.post("/v1/projects", {"name": "readers", "claims": "use"}), 201)["claims"] == "use"
 
 
 @pytest.mark.both_databases

@@ -1,7 +1,13 @@
 """Tracking services in submitted documents: sealed tokens, and refusals with the field and the way out."""
 
-from app.models import Job
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.models import Job, Sweep
 from tests.builders.factories import make_document
+from tests.builders.sweeps import make_sweep_document
 from tests.systems.apps import Api
 
 MLFLOW = {"kind": "mlflow", "url": "https://mlflow.example"}
@@ -33,13 +39,13 @@ def test_retried_job_keeps_its_token(api: Api) -> None:
 
 
 def test_kind_that_is_not_served_is_refused_whatever_else_it_names(sqlite_api: Api) -> None:
-    trackio = {"kind": "trackio", "project": "p", "space": "me/p", "write_token": "s3cret"}
+    comet = {"kind": "comet", "project": "p", "workspace": "me", "api_key": "s3cret"}
 
-    answer = sqlite_api.post("/v1/jobs", make_document(tracking=[trackio]))
+    answer = sqlite_api.post("/v1/jobs", make_document(tracking=[comet]))
 
     problem = sqlite_api.problem(answer, 400)
     assert problem["details"][0]["field"] == "tracking.0.kind"
-    assert "use another: mlflow, wandb" in problem["message"]
+    assert "known: mlflow, trackio, wandb" in problem["message"]
     assert "s3cret" not in answer.get_data(as_text=True)
 
 
@@ -58,3 +64,65 @@ def test_more_services_than_four_are_refused(sqlite_api: Api) -> None:
     problem = sqlite_api.problem(sqlite_api.post("/v1/jobs", document), 422)
 
     assert problem["details"][0]["field"] == "tracking"
+
+
+KEY = "stored-" + "k" * 40
+
+
+def store_key(api: Api, project: str = "default", **files: str) -> None:
+    folder: Path = api.folder / "data" / "secrets" / project / "wandb"
+    folder.mkdir(parents=True)
+    for name, text in {"api_key": KEY, **files}.items():
+        (folder / name).write_text(text + "\n")
+
+
+def opened(api: Api, sealed: str) -> Any:
+    return api.app.extensions["trainyard"].plane.box.open(sealed)
+
+
+def test_project_of_wandb_alone_takes_the_key_that_is_stored_for_the_project(api: Api) -> None:
+    store_key(api, base_url="https://wandb.example")
+
+    job_id = api.submit(tracking=[{"kind": "wandb", "experiment": "docs"}])
+
+    shown = {"kind": "wandb", "experiment": "docs", "token": "***", "url": "https://wandb.example"}
+    assert api.get(f"/v1/jobs/{job_id}")["tracking"] == [shown]
+    with api.db.read() as session:
+        sealed = session.get_one(Job, job_id).sealed_secrets
+    assert opened(api, sealed) == {"tracking.0.token": KEY}
+
+
+@pytest.mark.parametrize("url", [{"url": "https://thief.example"}, {}])
+def test_stored_key_goes_neither_to_another_server_nor_to_another_project(sqlite_api: Api, url: dict[str, str]) -> None:
+    store_key(sqlite_api, "default" if url else "other")
+    document = make_document(tracking=[{"kind": "wandb", **url}])
+
+    problem = sqlite_api.problem(sqlite_api.post("/v1/jobs", document), 400)
+
+    assert problem["details"][0]["field"] == "tracking.0.token"
+    assert "default/wandb/api_key below TRAINYARD_SECURITY_SECRETS_DIR" in problem["message"]
+    assert KEY not in str(problem)
+
+
+def test_trials_of_a_sweep_have_the_stored_key(api: Api) -> None:
+    store_key(api)
+    job = {**make_sweep_document()["job"], "tracking": [{"kind": "wandb"}]}
+
+    sweep_id = api.data(api.post("/v1/sweeps", make_sweep_document(job=job)), 201)["sweep_id"]
+
+    with api.db.read() as session:
+        sweep = session.get_one(Sweep, sweep_id)
+    assert opened(api, sweep.sealed_secrets) == {"tracking.0.token": KEY}
+    assert sweep.base["tracking"] == [{"kind": "wandb", "token": "***"}]
+    assert KEY not in str(api.get(f"/v1/sweeps/{sweep_id}"))
+
+
+def test_offline_run_reaches_no_server(sqlite_api: Api) -> None:
+    offline = {"kind": "wandb", "mode": "offline", "experiment": "docs", "run_name": "first", "tags": ["a"]}
+
+    job_id = sqlite_api.submit(tracking=[offline])
+
+    assert sqlite_api.get(f"/v1/jobs/{job_id}")["tracking"] == [offline]
+    mistake = make_document(tracking=[{"kind": "wandb", "mode": "ofline"}])
+    details = sqlite_api.problem(sqlite_api.post("/v1/jobs", mistake), 422)["details"]
+    assert (details[0]["field"], "did you mean offline" in details[0]["message"]) == ("tracking.0.mode", True)

@@ -52,7 +52,8 @@ def test_a_project_is_described_and_deleted() -> None:
     switched = run_local_json("projects", "change", "team-a", "--sessions", "recorded")
     assert (switched["sessions"], switched["description"]) == ("recorded", "speech")
     assert run_local("projects", "change", "team-a", "--sessions", "on").exit_code == 2
-    assert "--sessions" in run_local("projects", "change", "team-a").stderr
+    assert run_local_json("projects", "change", "team-a", "--claims", "use")["claims"] == "use"
+    assert "--sessions, --claims" in run_local("projects", "change", "team-a").stderr
     assert run_local("projects", "change", "team-a", "--description", "x" * 256).exit_code == 2
     demanded = run_local_json("projects", "change", "team-a", "--require", "sandbox:full", "--require", "limits")
     assert demanded["required_capabilities"] == ["limits", "sandbox:full"]

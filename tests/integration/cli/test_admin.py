@@ -24,6 +24,7 @@ def test_init_makes_the_admin_key_and_tells_where(tmp_path: Path) -> None:
     assert (tmp_path / "data" / "admin.key").stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("db")
 def test_the_schema_moves_down_and_up() -> None:
     newest = run_json("db", "current")["needed"]

@@ -63,6 +63,7 @@ def test_a_command_has_its_streams_and_its_exit_code(user: SshUser) -> None:
     assert done.stderr.endswith(b"err\n")
 
 
+@pytest.mark.long
 def test_the_server_is_known_the_second_time(user: SshUser) -> None:
     assert b"added" in user.run("ssh", user.host, "true").stderr
     again = user.run("ssh", "-o", "StrictHostKeyChecking=yes", user.host, "true")
@@ -148,6 +149,7 @@ def test_ports_of_the_job_are_forwarded_and_no_others(user: SshUser) -> None:
     assert b"only ports of the job itself" in said
 
 
+@pytest.mark.long
 def test_what_ssh_offers_beyond_the_job_is_refused(user: SshUser) -> None:
     back = user.run("ssh", "-o", "ExitOnForwardFailure=yes", "-R", "0:localhost:9", user.host, "true")
     subsystem = user.run("ssh", "-s", user.host, "netconf")

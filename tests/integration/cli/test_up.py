@@ -33,6 +33,7 @@ def up(tmp_path_factory: pytest.TempPathFactory, owned_pids: set[int]) -> Iterat
     running.stop()
 
 
+@pytest.mark.long
 def test_ready_means_ready(up: RunningUp) -> None:
     assert up.get("/health/ready")[0] == 200
     assert re.search(r"Ready after \d+\.\d s", up.output)
@@ -54,6 +55,7 @@ def test_every_process_has_a_pid_file_and_a_log(up: RunningUp) -> None:
     assert {path.stem for path in (up.data_dir / "log").glob("*.log")} == PROCESSES
 
 
+@pytest.mark.long
 def test_secrets_are_for_the_owner_alone_and_in_no_command_line(up: RunningUp) -> None:
     files = ["admin.key", "secret.key", "broker.url", "flower.password", "redis/redis.conf"]
     secrets = [(up.data_dir / name).read_text().strip() for name in files[:4]]
@@ -63,6 +65,7 @@ def test_secrets_are_for_the_owner_alone_and_in_no_command_line(up: RunningUp) -
     assert not [command for command in commands for secret in secrets if secret in command]
 
 
+@pytest.mark.long
 def test_processes_are_found_by_their_command_lines_and_hold_nothing_of_up(up: RunningUp) -> None:
     pids = up.pids()
     commands = {name: psutil.Process(pid).cmdline()[1:4] for name, pid in pids.items()}
@@ -85,6 +88,7 @@ def _opened_by(pid: int) -> list[Path]:
     return files
 
 
+@pytest.mark.long
 def test_flower_asks_for_its_password(up: RunningUp) -> None:
     # Readiness does not include Flower: `trainyard up` does not wait for it.
     wait_until(lambda: not is_free("127.0.0.1", up.flower_port))
@@ -99,10 +103,12 @@ def test_flower_asks_for_its_password(up: RunningUp) -> None:
         assert answer.status == 200
 
 
+@pytest.mark.long
 def test_the_own_node_is_named_local(up: RunningUp) -> None:
     assert up.get("/v1/nodes/local")[1]["status"] == "ready"
 
 
+@pytest.mark.long
 def test_a_second_one_on_the_same_directory_is_refused(up: RunningUp) -> None:
     second = subprocess.run(
         trainyard("up", "--data-dir", str(up.data_dir), "--port", "0", "--no-flower"),
@@ -199,6 +205,7 @@ def test_a_node_alone_finds_everything_in_the_data_directory(up: RunningUp, tmp_
         node.wait(20)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["api", "coordinator", "node-local", "redis"])
 def test_a_killed_process_is_back_in_a_moment(up: RunningUp, name: str) -> None:
     before = up.pid_of(name)
@@ -289,6 +296,7 @@ def test_a_database_that_is_away_is_named(tmp_path: Path) -> None:
     assert not running.pids()
 
 
+@pytest.mark.long
 def test_jobs_may_read_from_the_directory_where_it_was_started(up: RunningUp) -> None:
     environment = Path(f"/proc/{up.pid_of('node-local')}/environ").read_text().split("\0")
 

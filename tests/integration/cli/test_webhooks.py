@@ -69,6 +69,9 @@ def test_test_event_and_redelivery_are_listed(db: Database) -> None:
 def test_invalid_requests_are_reported_in_one_line() -> None:
     assert run("show", "whk-1").stderr == "Error: NOT_FOUND: no webhook whk-1\n"
     assert "TRAINYARD_WEBHOOK_ALLOW" in run("create", "http://127.0.0.1/").stderr
+    assert "TRAINYARD_SMTP_HOST" in run("create", "--recipient", "ana@example.org").stderr
+    assert "leave the url out" in run("create", URL, "--recipient", "ana@example.org").stderr
+    assert "--recipient" in run("create").stderr
     assert run("create", URL, "--event", "job.finished").exit_code == 2
     assert run("create", URL, "--project", "unknown").stderr == "Error: NOT_FOUND: no project unknown\n"
 

@@ -91,6 +91,7 @@ def test_stream_arrives_as_it_is_made(api_of: Api, site: GatewaySite) -> None:
     wait_for(lambda: engine.hung_up, seconds=10, what="the engine has noticed that the client has gone")
 
 
+@pytest.mark.long
 def test_client_that_hangs_up_frees_the_engine(api_of: Api, site: GatewaySite) -> None:
     engine, place = site.engine("hanging")
     site.replica(site.service("hanging"), place)

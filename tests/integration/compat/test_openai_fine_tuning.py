@@ -91,13 +91,33 @@ def test_fine_tuning_job_is_created_followed_and_cancelled(sqlite_api: Api) -> N
     file_id = add_file(api)
     with api.db.write() as session:
         session.add(RegisteredModel(name="tiny", kind="base", location="/srv/models/tiny", created_by=""))
-    body = {"model": "tiny", "training_file": file_id, "suffix": "docs", "metadata": {"team": "a", "long": "x" * 300}}
+    labels = {"team": "a", "long": "x" * 300}
+    body: dict[str, Any] = {"model": "tiny", "training_file": file_id, "suffix": "docs", "metadata": labels}
+    run: dict[str, Any] = {"project": "docs", "name": "first", "entity": "team", "tags": ["a"]}
+    tracked = {**body, "integrations": [{"type": "wandb", "wandb": run}]}
+    refused = (api.post(JOBS, tracked).json or {})["error"]
+    assert (refused["param"], "default/wandb/api_key" in refused["message"]) == ("integrations.0", True)
+    (folder := api.folder / "data" / "secrets" / "default" / "wandb").mkdir(parents=True)
+    (folder / "api_key").write_text("k" * 40)
+    odd = {**tracked, "integrations": [{"type": "wandb", "wandb": {"project": "a/b"}}]}
+    assert (api.post(JOBS, odd).json or {})["error"]["param"] == "integrations.0.wandb.project"
+    body = tracked
 
     answer = api.post(JOBS, body)
     assert answer.status_code == 200, answer.text
     job = FineTuningJob.model_validate(answer.json, strict=True)
     assert (job.status, job.hyperparameters.n_epochs, job.training_file) == ("validating_files", 3, file_id)
     native_id = (answer.json or {})["trainyard"]["job_id"]
+    shown = {
+        "kind": "wandb",
+        "experiment": "docs",
+        "run_name": "first",
+        "entity": "team",
+        "tags": ["a"],
+        "token": "***",
+    }
+    assert api.get(f"/v1/jobs/{native_id}")["tracking"] == [shown]
+    assert [each.wandb.project for each in job.integrations or ()] == ["docs"]
     assert api.get(f"/v1/jobs/{native_id}")["data_config"]["sources"] == [{"path": file_id, "split": "train"}]
     other = (api.post("/openai/v1/fine_tuning/jobs", {"model": "tiny", "training_file": file_id}).json or {})["id"]
     add_measurements(api, native_id)

@@ -181,6 +181,7 @@ def test_multi_grader_says_what_its_parts_gave(client: openai.OpenAI) -> None:
     assert lacking.sub_rewards == {"name": 0.0, "email": 0.0}
 
 
+@pytest.mark.long
 def test_python_grader_is_run_by_a_coordinator(client: openai.OpenAI, api: Api, tmp_path: Path) -> None:
     graders, item = client.fine_tuning.alpha.graders, {"reference_answer": "fuzzy wuzzy had no hair"}
     with coordinator(api.db, tmp_path):

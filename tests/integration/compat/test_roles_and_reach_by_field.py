@@ -156,6 +156,12 @@ def test_field_of_a_task_of_modelarts(
     ), warned_of(answer)
     if path.rpartition(".")[2] in READ_ONLY:
         assert at(read, path) not in (None, value), "that of the flavor"
+        info = read["task_resource"]["flavor_info"]
+        assert [sorted(info), sorted(info["disk"]), sorted(info["cpu"])] == [
+            ["cpu", "disk", "max_num", "memory"],  # gpu, too, where the flavor has one; no node has an NPU
+            ["size", "unit"],
+            ["core_num"],
+        ]
     else:
         assert at(read, path) == value
     if effect is not None:
@@ -219,6 +225,9 @@ SPEC: list[tuple[str, Any, str, Effect | None, Any]] = [
     ("stdin", True, WORKS, lambda job: "mkfifo" in str(job["training_config"]["framework"]["custom_command"]), True),
     ("parallelism", 2, WORKS, lambda job: [(each["role"], each["count"]) for each in job["tasks"]], [("copy", 2)]),
     ("parallelism", 65, REFUSED, None, None),
+    ("completions", 3, WORKS, lambda job: "JOB_COMPLETION_INDEX" in str(job["training_config"]["framework"]), True),
+    ("completions", 0, REFUSED, None, None),
+    ("exposedUrls", [{"container": 8080, "authorizationType": "authorizedUsersOrGroups"}], REFUSED, None, None),
 ]
 
 

@@ -262,6 +262,7 @@ def test_what_is_stored_is_what_celery_itself_would_store(running: CeleryWorld, 
         assert abs(client.ttl(ours) - client.ttl(theirs)) < 60
 
 
+@pytest.mark.long
 def test_progress_of_a_running_job_is_shown(running: CeleryWorld) -> None:
     with running.db.write() as session:
         job_id = running_job(session)

@@ -114,6 +114,7 @@ def rejected(world: CeleryWorld, origin: str) -> list[int]:
     ]
 
 
+@pytest.mark.long
 def test_defective_messages_of_a_queue_are_dropped_logged_and_counted(
     world: CeleryWorld, workers: list["Popen[bytes]"], broker: RedisServer
 ) -> None:

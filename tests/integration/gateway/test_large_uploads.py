@@ -229,46 +229,44 @@ def test_a_job_that_ends_in_the_middle_is_named(port_site: PortSite) -> None:
     assert b"it closed the connection" in heard
 
 
-def test_the_end_of_the_attempt_ends_it(port_site: PortSite) -> None:
-    begun, ended = threading.Event(), threading.Event()
+class ReadsAll:
+    """A job that says nothing."""
 
-    def reads(connection: socket.socket, _: bytes) -> None:
-        begun.set()
+    def __init__(self) -> None:
+        self.begun, self.ended = threading.Event(), threading.Event()
+
+    def __call__(self, connection: socket.socket, _: bytes) -> None:
+        self.begun.set()
         with suppress(OSError):
             while connection.recv(1 << 16):
                 pass
-        ended.set()
+        self.ended.set()
 
+
+def test_the_end_of_the_attempt_ends_it(port_site: PortSite) -> None:
+    reads = ReadsAll()
     with talking(reads) as number:
         port = port_site.opened(number)
         with connected(port_site) as browser:
             browser.sendall(head(port, LARGE) + bytes(2 << 20))
-            assert begun.wait(20)
+            assert reads.begun.wait(20)
             end_job(port_site, port.address.job_id, status=JobState.COMPLETED)
             assert all_of(browser) == b""
-            assert ended.wait(20)
+            assert reads.ended.wait(20)
 
 
 @pytest.mark.parametrize("how", ["ends", "vanishes"])
 def test_a_browser_that_leaves_in_the_middle_ends_the_request(port_site: PortSite, how: str) -> None:
-    begun, ended = threading.Event(), threading.Event()
-
-    def reads(connection: socket.socket, _: bytes) -> None:
-        begun.set()
-        with suppress(OSError):
-            while connection.recv(1 << 16):
-                pass
-        ended.set()
-
+    reads = ReadsAll()
     with talking(reads) as number:
         port = port_site.opened(number)
         with connected(port_site) as browser:
             browser.sendall(head(port, LARGE) + bytes(2 << 20))
-            assert begun.wait(20)
+            assert reads.begun.wait(20)
             if how == "ends":
                 browser.shutdown(socket.SHUT_WR)
-                assert ended.wait(20)
-        assert ended.wait(20)
+                assert reads.ended.wait(20)
+        assert reads.ended.wait(20)
 
 
 @pytest.mark.long

@@ -14,36 +14,33 @@ UNREADABLE = "its answer is not HTTP/1.1: its status line or a header cannot be 
 NO_LENGTH = "its Content-Length is not one whole number"
 
 
-@pytest.mark.parametrize(
-    ("head", "status"),
-    [
-        ("POST {p}/ HTTP/1.1\nContent-Length: 1\nTransfer-Encoding: chunked", b"400"),
-        ("POST {p}/ HTTP/1.1\nContent-Length: 1\nContent-Length: 2", b"400"),
-        ("POST {p}/ HTTP/1.1\nContent-Length: +1", b"400"),
-        ("POST {p}/ HTTP/1.1\nContent-Length: 1, 1", b"400"),
-        ("POST {p}/ HTTP/1.1\nTransfer-Encoding: chunked, identity", b"501"),
-        ("POST {p}/ HTTP/1.1\nTransfer-Encoding: xchunked", b"501"),
-        ("GET {p}/ HTTP/1.0", b"505"),
-        ("TRACE {p}/ HTTP/1.1", b"405"),
-        ("CONNECT {p}/ HTTP/1.1", b"405"),
-        ("GET http://jobs.localhost{p}/ HTTP/1.1", b"40"),
-        ("GET {p}/../../../../etc HTTP/1.1", b"400"),
-        ("GET {p}/a/%2e%2E/..%2f HTTP/1.1", b"400"),
-        ("GET {p}/a\\..\\..\\b HTTP/1.1", b"400"),
-        ("GET {p}/#x HTTP/1.1", b"400"),
-        ("GET {p}/ HTTP/1.1\nX-Bad : 1", b"400"),
-        ("GET {p}/ HTTP/1.1\nHost: two.example", b"400"),
-        ("GET {p}/ HTTP/1.1\nX: a\x00b", b"400"),
-    ],
-)
-def test_requests_that_could_be_read_in_two_ways_are_refused(
-    port_site: PortSite, echo: int, head: str, status: bytes
-) -> None:
+READ_IN_TWO_WAYS = [
+    ("POST {p}/ HTTP/1.1\nContent-Length: 1\nTransfer-Encoding: chunked", b"400"),
+    ("POST {p}/ HTTP/1.1\nContent-Length: 1\nContent-Length: 2", b"400"),
+    ("POST {p}/ HTTP/1.1\nContent-Length: +1", b"400"),
+    ("POST {p}/ HTTP/1.1\nContent-Length: 1, 1", b"400"),
+    ("POST {p}/ HTTP/1.1\nTransfer-Encoding: chunked, identity", b"501"),
+    ("POST {p}/ HTTP/1.1\nTransfer-Encoding: xchunked", b"501"),
+    ("GET {p}/ HTTP/1.0", b"505"),
+    ("TRACE {p}/ HTTP/1.1", b"405"),
+    ("CONNECT {p}/ HTTP/1.1", b"405"),
+    ("GET http://jobs.localhost{p}/ HTTP/1.1", b"40"),
+    ("GET {p}/../../../../etc HTTP/1.1", b"400"),
+    ("GET {p}/a/%2e%2E/..%2f HTTP/1.1", b"400"),
+    ("GET {p}/a\\..\\..\\b HTTP/1.1", b"400"),
+    ("GET {p}/#x HTTP/1.1", b"400"),
+    ("GET {p}/ HTTP/1.1\nX-Bad : 1", b"400"),
+    ("GET {p}/ HTTP/1.1\nHost: two.example", b"400"),
+    ("GET {p}/ HTTP/1.1\nX: a\x00b", b"400"),
+]
+
+
+def test_requests_that_could_be_read_in_two_ways_are_refused(port_site: PortSite, echo: int) -> None:
     port = port_site.opened(echo)
+    for head, status in READ_IN_TWO_WAYS:
+        heard = port.raw(head.replace("{p}", port.prefix), b"0\r\n\r\n")
 
-    heard = port.raw(head.replace("{p}", port.prefix), b"0\r\n\r\n")
-
-    assert heard.startswith(b"HTTP/1.1 " + status), heard
+        assert heard.startswith(b"HTTP/1.1 " + status), (head, heard)
 
 
 def test_a_request_within_a_body_stays_one(port_site: PortSite, echo: int) -> None:
@@ -98,40 +95,41 @@ def test_an_answer_is_passed_on_while_it_comes(port_site: PortSite) -> None:
     assert b"Cache-Control: private" in heard
 
 
-@pytest.mark.parametrize(
-    ("answer", "why"),
-    [
-        (b"nonsense\r\n\r\n", UNREADABLE),
-        (b"HTTP/2 200\r\n\r\n", UNREADABLE),
-        (b"HTTP/1.1 200 OK\r\nX: a\rb\r\n\r\n", UNREADABLE),
-        (b"HTTP/1.1 200 OK\r\nBad Header: x\r\n\r\n", UNREADABLE),
-        (b"HTTP/1.1 200 OK\r\nX: " + b"a" * (70 << 10) + b"\r\n\r\n", "its headers do not end within 65536 bytes"),
-        (b"HTTP/1.1 102 Wait\r\n\r\n" * 20, "more than 8 statuses below 200 come before its own"),
-        (b"", "it closed the connection"),
-        (b"HTTP/1.1 200 OK\r\n", "it closed the connection"),
-        (
-            b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-            "it has both Content-Length and Transfer-Encoding",
-        ),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxx", NO_LENGTH),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", NO_LENGTH),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: " + b"1" * 5000 + b"\r\n\r\n", NO_LENGTH),
-        (b"HTTP/1.1 299 Odd\r\n\r\n", "the status 299 does not exist"),
-        (
-            b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n",
-            "it switches protocols without being asked to",
-        ),
-    ],
-)
-def test_answers_that_are_no_http_are_refused(
-    port_site: PortSite, answer: bytes, why: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    with talking(saying(answer)) as number:
-        refused = port_site.opened(number).ask()
+NO_HTTP = [
+    (b"nonsense\r\n\r\n", UNREADABLE),
+    (b"HTTP/2 200\r\n\r\n", UNREADABLE),
+    (b"HTTP/1.1 200 OK\r\nX: a\rb\r\n\r\n", UNREADABLE),
+    (b"HTTP/1.1 200 OK\r\nBad Header: x\r\n\r\n", UNREADABLE),
+    (b"HTTP/1.1 200 OK\r\nX: " + b"a" * (70 << 10) + b"\r\n\r\n", "its headers do not end within 65536 bytes"),
+    (b"HTTP/1.1 102 Wait\r\n\r\n" * 20, "more than 8 statuses below 200 come before its own"),
+    (b"", "it closed the connection"),
+    (b"HTTP/1.1 200 OK\r\n", "it closed the connection"),
+    (
+        b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "it has both Content-Length and Transfer-Encoding",
+    ),
+    (b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxx", NO_LENGTH),
+    (b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", NO_LENGTH),
+    (b"HTTP/1.1 200 OK\r\nContent-Length: " + b"1" * 5000 + b"\r\n\r\n", NO_LENGTH),
+    (b"HTTP/1.1 299 Odd\r\n\r\n", "the status 299 does not exist"),
+    (
+        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n",
+        "it switches protocols without being asked to",
+    ),
+]
 
-    assert refused.status == 502
-    assert why in refused.raw.decode()
-    assert not [each for each in caplog.records if each.levelno >= logging.WARNING]
+
+def test_answers_that_are_no_http_are_refused(port_site: PortSite, caplog: pytest.LogCaptureFixture) -> None:
+    given = [b""]
+    with talking(lambda connection, _: connection.sendall(given[0])) as number:
+        port = port_site.opened(number)
+        for answer, why in NO_HTTP:
+            given[0] = answer
+            refused = port.ask()
+
+            assert refused.status == 502, answer
+            assert why in refused.raw.decode(), answer
+            assert not [each for each in caplog.records if each.levelno >= logging.WARNING], answer
 
 
 def test_an_answer_that_is_cut_off_does_not_look_whole(port_site: PortSite) -> None:

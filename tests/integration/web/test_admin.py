@@ -1,6 +1,7 @@
 """The admin pages: what each role sees and may do, secrets that are shown once, and the audit log as a file."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -273,6 +274,28 @@ def test_a_webhook_is_made_changed_tested_and_sent_again(web: Browser):
         assert (row.url, row.description, row.event_types, row.is_active) == ("https://b.example/hook", "", [], False)
     web.act(f"{path}/delete")
     assert actions(web, hook) == [f"webhook.{verb}" for verb in ("create", "test", "redeliver", "patch", "delete")]
+
+
+def test_emails_have_a_form_of_their_own_where_there_is_a_mail_server(sqlite_url: str, tmp_path: Path, web: Browser):
+    assert "by email" not in web.get("/ui/admin/webhooks").text
+    wanted = {"format": "email", "recipients": "ana@example.org, bo@example.org"}
+    assert "TRAINYARD_SMTP_HOST" in answer_to(web, "/ui/admin/webhooks", wanted, 400).text
+    smtp = {"TRAINYARD_SMTP_HOST": "mail.internal", "TRAINYARD_SMTP_SENDER": "t@example.org"}
+    (tmp_path / "mail").mkdir()
+    sender = Browser(Api(web.api.db, tmp_path / "mail", TRAINYARD_WEB_ENABLED="true", **smtp))
+    sender.sign_in(sender.api.key)
+    assert "of example.org" in sender.get("/ui/admin/webhooks").text
+    made = answer_to(sender, "/ui/admin/webhooks", wanted).text
+    assert "sent as emails to ana@example.org, bo@example.org" in made
+    assert "secret" not in made
+
+    hook = one_id(sender, Webhook.id)
+    page = sender.get(f"/ui/admin/webhooks/{hook}")
+    assert page.fields["recipients"] == "ana@example.org, bo@example.org"
+    assert not {"url", "secret"} & page.fields.keys()
+    sender.act(f"/ui/admin/webhooks/{hook}", {"recipients": "cy@example.org", "is_active": "true"})
+    assert "cy@example.org" in sender.get("/ui/admin/webhooks").text
+    assert "recipients.0" in answer_to(sender, f"/ui/admin/webhooks/{hook}", {"recipients": "x@evil.example"}, 400).text
 
 
 def test_the_audit_log_is_filtered_as_the_form_sends_it(web: Browser):

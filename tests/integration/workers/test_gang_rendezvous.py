@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,25 @@ def test_nodes_meet_although_their_first_reports_fail(
     assert [spec.node_rank for spec in specs if spec is not None] == [0, 1]
     assert len({spec.port for spec in specs if spec is not None}) == 1
     assert [db.failures for db in away] == [0, 0]
+
+
+def test_ranks_that_must_be_alone_do_not_meet_where_they_have_the_worker_s_user(
+    database: Database, gang: list[Work], settings: Settings, tmp_path: Path
+) -> None:
+    until = time.monotonic() + 15
+    ready = [prepared(tmp_path / work.node) for work in gang]
+    confinement = replace(ready[1].plan.confinement, guarded=True)
+    ready[1] = replace(ready[1], plan=replace(ready[1].plan, confinement=confinement))
+
+    with ThreadPoolExecutor(2) as pool:
+        first, second = (
+            pool.submit(meet, settings, database, work, each, is_over=lambda: time.monotonic() > until)
+            for work, each in zip(gang, ready, strict=True)
+        )
+
+        with pytest.raises(AttemptFailed, match=r"sandbox:peers.*no user of its own here"):
+            second.result(20)
+        assert first.result(20) is not None  # no part guards its ports, so it waits for none
 
 
 def by_mpi(folder: Path) -> Prepared:

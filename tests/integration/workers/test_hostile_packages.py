@@ -125,6 +125,7 @@ def test_no_process_of_a_build_is_left(tmp_path: Path, index: Index, install: In
     assert running == []
 
 
+@pytest.mark.long
 def test_directories_in_each_other_are_deleted_after_a_build(tmp_path: Path, index: Index, install: Install) -> None:
     deep = "os.mkdir('d'); os.chdir('d')"
     built(index, install, f"here = os.getcwd(); os.chdir(top)\nfor _ in range(1500): {deep}\nos.chdir(here)")
@@ -157,6 +158,7 @@ def test_requirement_can_not_have_a_line_with_an_option(index: Index, install: I
     assert index.asked == []
 
 
+@pytest.mark.long
 def test_memory_and_files_of_a_build_are_limited(
     index: Index, install: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -55,6 +55,28 @@ def test_image_that_the_registry_has_is_named_with_its_digest(tmp_path: Path, im
     assert list((tmp_path / "data" / "run").rglob("*.json")) == []
 
 
+def test_images_of_roles_are_asked_for_one_after_the_other(tmp_path: Path, image: tuple[str, str]) -> None:
+    name, digest = image
+    host = name.partition("/")[0]
+    settings = settings_for(tmp_path, host, images.logins(host))
+
+    def report_of(*references: str, seconds: float = 30) -> dict[str, Any]:
+        given = make_document(
+            training_config={"base_model": {"model_id": "none"}, "framework": {"type": "CUSTOM"}}, resource_config={}
+        )
+        given["tasks"] = [
+            {"role": f"r{n}", "resource_config": {"image": {"reference": each}}} for n, each in enumerate(references)
+        ]
+        return inspect_image(settings, "red", JobDocument.from_json(given), seconds=seconds)
+
+    both = report_of(f"{name}:v1", f"{name}@{digest}", f"{name}:v1")
+    assert both == {"images": [{"reference": each, "digest": digest} for each in (f"{name}:v1", f"{name}@{digest}")]}
+    (error,) = report_of(f"{name}:v1", f"{name}:v2")["errors"]
+    assert f"there is no image {name}:v2" in error["message"]
+    in_time = report_of(f"{name}:v1", f"{name}@{digest}", seconds=0)
+    assert in_time["left_out"][-1] == f"no time was left to ask for {name}@{digest}"
+
+
 @pytest.mark.parametrize(
     ("reference", "says"),
     [

@@ -28,6 +28,7 @@ def manager(world):
     return AttemptManager(world.settings, world.db, NODE)
 
 
+@pytest.mark.long
 def test_dispatched_attempt_is_taken_up_without_a_message(world, manager):
     job_id = world.submit("print('hello')\n")
     world.dispatch(job_id)

@@ -75,6 +75,7 @@ def test_package_that_the_index_lacks_fails_the_job_and_is_named(
     assert error["message"].startswith(f"training_config.packages: {named} can't be installed. uv says:")
 
 
+@pytest.mark.long
 def test_what_another_machine_may_see_in_another_way_is_left_to_the_node(tmp_path: Path, index: Index) -> None:
     own = own_interpreter().minor
     index.files["newer-1-cp27-cp27m-win32.whl"] = index.files["greeting-1.2.3-py3-none-any.whl"]
@@ -85,6 +86,7 @@ def test_what_another_machine_may_see_in_another_way_is_left_to_the_node(tmp_pat
     assert report(tmp_path, index, requirements=["greeting"], python=own)["packages"]
 
 
+@pytest.mark.long
 def test_index_that_does_not_answer_or_is_private_here_is_left_to_the_node(tmp_path: Path, index: Index) -> None:
     private = report(tmp_path, index, settings={"TRAINYARD_FETCH_ALLOW": ""}, requirements=["greeting"])
     assert index.asked == []
@@ -112,6 +114,7 @@ def test_coordinator_without_uv_leaves_them_to_the_node(
     assert index.asked == []
 
 
+@pytest.mark.long
 def test_slow_index_holds_no_job_up(tmp_path: Path, index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workers.prepare.packages.preflight._SECONDS", 1.0)
     answer, may_answer = index.answer, threading.Event()
@@ -131,6 +134,7 @@ def test_slow_index_holds_no_job_up(tmp_path: Path, index: Index, monkeypatch: p
     assert time.monotonic() - began < 6
 
 
+@pytest.mark.long
 def test_coordinators_ask_by_their_preflight(tmp_path: Path, index: Index, sqlite_url: str) -> None:
     variables = {
         "TRAINYARD_DATA_DIR": str(tmp_path / "data"),

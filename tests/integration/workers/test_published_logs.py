@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from app.domain.lifecycle.states import JobState
 from app.storage.logs import LogReader
 from tests.systems.supervising import World, training
@@ -27,6 +29,7 @@ def warnings(world: World, job_id: str) -> list[str]:
     return [event.message or "" for event in world.events(job_id) if event.type == "job.warning"]
 
 
+@pytest.mark.long
 def test_log_is_copied_beside_those_of_other_jobs(world):
     place = world.directory / "mine" / "logs"
     (place / "job-of-others").mkdir(parents=True)

@@ -223,6 +223,7 @@ if os.environ["TRAINYARD_ATTEMPT"] == "1":
     assert ends(any_world, job_id, 2) == {"main 0": 0, "helper 0": 143}
 
 
+@pytest.mark.long
 def test_a_job_with_roles_is_ended_for_a_pause(any_world: World, run: Submit) -> None:
     hooked = "from trainyard import hooks; hooks.init(can_checkpoint=True)\n"
     job_id = run(role("main", hooked + SLEEPS), role("helper", SLEEPS))
@@ -235,6 +236,7 @@ def test_a_job_with_roles_is_ended_for_a_pause(any_world: World, run: Submit) ->
     assert any_world.processes(job_id) == []
 
 
+@pytest.mark.long
 def test_what_an_instance_said_before_its_restart_does_not_count(any_world: World, run: Submit) -> None:
     raises_once = """
 import os, pathlib, time

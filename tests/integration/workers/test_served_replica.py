@@ -106,7 +106,7 @@ def parts(database: Database, work: Work, run: RunDirectory, storage: Storage) -
 @pytest.fixture
 def engine(run: RunDirectory) -> Iterator[Engine]:
     made = Engine(str(run.path / "engine.sock"), Handler)
-    thread = threading.Thread(target=made.serve_forever, daemon=True)
+    thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     yield made
     made.shutdown()

@@ -69,6 +69,7 @@ def test_checkpoint_is_stored_verified_and_recorded(world):
     assert world.states(job_id)[:4] == ["PREPARING", "TRAINING", "CHECKPOINTING", "TRAINING"]
 
 
+@pytest.mark.long
 @pytest.mark.both_databases
 def test_second_attempt_goes_on_from_the_last_checkpoint(any_world):
     world = any_world

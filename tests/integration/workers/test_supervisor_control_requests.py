@@ -57,6 +57,7 @@ def test_cancel_of_a_script_that_saves_keeps_checkpoints_and_leaves_no_process(w
     assert world.attempt(job_id).can_checkpoint is True
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("requested", "state"), [("pause", JobState.PAUSED), ("requeue", JobState.QUEUED)])
 def test_pause_and_requeue_save_first(world, requested, state):
     job_id = world.start(training(steps=1000, pause=0.05))

@@ -40,6 +40,7 @@ def failed_pauses(world: World, job_id: str) -> list[str]:
     return [event.message for event in world.events(job_id) if event.type == "job.pause_failed"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_job_that_can_not_be_saved_goes_on_training_and_can_be_paused_later(world, ranks):
     job_id = world.start(asking_again(steps=2000, pause=0.05), ranks=ranks)
@@ -92,6 +93,7 @@ def test_script_that_ends_although_nothing_was_saved_is_not_paused(world):
     assert (job.error_type, len(failed_pauses(world, job_id))) == ("STORAGE_ERROR", 1)
 
 
+@pytest.mark.long
 def test_forced_pause_stops_it_and_says_what_is_lost(world):
     job_id = world.start(asking_again(steps=2000, pause=0.05, save_at=(2,)))
     world.wait(lambda: bool(rows(world, Checkpoint)), 10, job_id)

@@ -162,6 +162,7 @@ def test_kept_sandbox_ends_after_its_time_or_with_the_jobs(world):
     assert "job.kept" in kinds(world, short)
 
 
+@pytest.mark.long
 def test_script_that_was_cancelled_or_succeeds_keeps_nothing(world):
     config = {"interactive_config": {"keep_on_failure_seconds": 600}}
     done = world.start("print('done')\n", document=config)

@@ -7,7 +7,7 @@ from app.host.landlock import lack_of_landlock
 from tests.builders.factories import make_project
 
 
-@pytest.mark.parametrize("capability", ["sandbox:uid", "sandbox:locked"])
+@pytest.mark.parametrize("capability", ["sandbox:uid", "sandbox:locked", "sandbox:peers"])
 @pytest.mark.parametrize("demands", [True, False], ids=["demanded", "not demanded"])
 def test_job_does_not_run_without_the_isolation_that_its_project_demands(make_world, demands, capability):
     world = make_world(TRAINYARD_NODE_SANDBOX="process")

@@ -148,6 +148,7 @@ def test_lock_installs_what_its_hashes_say(node: World, index: Index) -> None:
     assert "version 1.2.3" in lines(node, index, requirements=["greeting"], lock=lock)
 
 
+@pytest.mark.long
 def test_other_content_than_the_locked_one_fails(node: World, index: Index) -> None:
     lock = index.add("greeting", "1.2.3")
     index.add("greeting", "1.2.3", "__version__ = 'forged'\n")
@@ -159,6 +160,7 @@ def test_other_content_than_the_locked_one_fails(node: World, index: Index) -> N
     assert "hash" in str(failed.end_reason).lower()
 
 
+@pytest.mark.long
 def test_missing_package_is_named_and_not_retried(node: World, index: Index) -> None:
     job_id = submit(node, index, requirements=["nowhere-to-be-found==1.0"])
 
@@ -262,6 +264,7 @@ print(json.dumps(facts), flush=True)
     assert facts["exe"] == f"{facts['venv']}/bin/python"
 
 
+@pytest.mark.long
 def test_package_that_needs_another_torch_is_refused(node: World, index: Index) -> None:
     index.add("ahead", "1", needs=["torch>=99"])
 
@@ -344,11 +347,13 @@ def test_without_a_sandbox_it_works_as_well(make_world: Callable[..., World], in
     assert "version 1.2.3" in lines(world, index, requirements=["greeting"])
 
 
+@pytest.mark.long
 def test_requirements_file_of_the_code_is_installed(node: World, index: Index) -> None:
     said = lines(node, index, beside={"pins.txt": "# pins\ngreeting==1.2.3\n"}, requirements_file="pins.txt")
     assert "version 1.2.3" in said
 
 
+@pytest.mark.long
 def test_requirements_file_with_hashes_is_a_lock(node: World, index: Index) -> None:
     lock = index.add("greeting", "1.2.3")
     index.add("greeting", "1.2.3", "__version__ = 'forged'\n")

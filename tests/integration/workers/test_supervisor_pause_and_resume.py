@@ -88,6 +88,7 @@ def test_paused_job_goes_on_from_the_checkpoint_that_is_chosen(world: World) -> 
     assert world.attempt(job_id, 2).start_step == 4
 
 
+@pytest.mark.long
 def test_script_without_our_hooks_is_paused_only_without_a_checkpoint_and_starts_again(world: World) -> None:
     job_id = world.start(SLEEPS)
     world.wait_for_line(job_id, "ready")

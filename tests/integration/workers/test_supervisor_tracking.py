@@ -4,6 +4,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,13 @@ from app.domain.lifecycle.states import JobState
 from app.host import processes
 from app.models import JobEvent
 from app.security.secrets import SecretBox
+from app.services.attempts import artifacts
+from tests.builders.wandb_reading import Fields, fields_of, read_records, values_of
 from tests.doubles.mlflow import FakeMlflow, running_mlflow
 from tests.systems.servers import free_port
 from tests.systems.supervising import World, training, try_again
 
+HISTORY, RUN, EXIT = 2, 17, 18
 TOKEN = "t0ken-of-the-tracking-server"
 
 
@@ -175,3 +179,34 @@ def test_private_address_is_not_reached_unless_the_operator_allows_it(
     assert "loopback, link-local or private address" in warning.message
     assert "TRAINYARD_TRACKING_ALLOW" in warning.message
     assert server.seen == []
+
+
+@pytest.mark.long  # two attempts
+def test_offline_run_is_an_artifact_over_all_attempts(make_world: Callable[..., World]) -> None:
+    world = make_world()
+    offline = {"kind": "wandb", "mode": "offline", "experiment": "support", "run_name": "first", "tags": ["a"]}
+    job_id = world.start(training(steps=4, save_at=(2,), fail_at_end=True), document={"tracking": [offline]})
+    assert world.wait_for_end(job_id).state is JobState.FAILED, world.describe(job_id)
+    failed = records_of(world, job_id)
+    assert [fields_of(each[EXIT][0])[1] for each in failed if EXIT in each] == [[1]]
+
+    assert try_again(world, job_id).state is JobState.COMPLETED, world.describe(job_id)
+
+    records = records_of(world, job_id)
+    run = fields_of(next(each[RUN][0] for each in records if RUN in each))
+    assert (run[1], run[3], run[8], run[10]) == ([job_id.encode()], [b"support"], [b"first"], [b"a"])
+    steps = [values_of(each[HISTORY][0]) for each in records if HISTORY in each]
+    assert [(each["_step"], each["loss"]) for each in steps if "loss" in each] == [(n, 1 / n) for n in range(1, 5)]
+    assert 1 not in fields_of(next(each[EXIT][0] for each in records if EXIT in each))  # exit code 0
+    assert warnings(world, job_id) == []
+
+
+def records_of(world: World, job_id: str) -> list[Fields]:
+    """Of the artifact, whose size and hash are recorded."""
+    with world.db.read() as session:
+        (file,) = artifacts.listed(session, job_id, artifacts.WANDB)
+    with artifacts.opened(world.storage, file) as stream:
+        data = stream.read()
+    assert (file.size_bytes, file.sha256) == (len(data), sha256(data).hexdigest())
+    assert file.path == f"wandb/offline-run-{job_id}/run-{job_id}.wandb"
+    return list(read_records(data))

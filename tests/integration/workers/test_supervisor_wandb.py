@@ -1,10 +1,14 @@
 """A real supervisor has W&B's own client send a job's metrics, from a sandbox that connects to W&B's server alone."""
 
+import os
 import re
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +18,7 @@ from app.domain.lifecycle.states import JobState
 from app.host import processes
 from app.models import JobEvent
 from app.security.secrets import SecretBox
+from app.storage.keys import run_file_key, wandb_file
 from tests.doubles.wandb import HOST, FakeWandb, login, running_wandb
 from tests.systems.servers import free_port
 from tests.systems.supervising import World, training, try_again
@@ -148,6 +153,30 @@ def test_server_that_never_answers_costs_a_bounded_time(near: World) -> None:
     assert time.monotonic() - began < 35
     (warning,) = warnings(near, job_id)
     assert UNCERTAIN.search(warning.message)
+
+
+def test_wandb_sync_uploads_the_offline_run(near: World, server: FakeWandb, tmp_path: Path) -> None:
+    offline = {"kind": "wandb", "mode": "offline", "experiment": "support", "run_name": "first", "tags": ["a"]}
+    job_id = near.start(training(steps=3), document={"tracking": [offline]})
+    assert near.wait_for_end(job_id, 60).state is JobState.COMPLETED, near.describe(job_id)
+    assert server.seen == []
+    path = wandb_file(job_id)
+    (tmp_path / path).parent.mkdir(parents=True)
+    (tmp_path / path).write_bytes(near.storage.read(run_file_key(job_id, path)))
+
+    subprocess.run(
+        [Path(sys.executable).with_name("wandb"), "sync", (tmp_path / path).parent],
+        cwd=tmp_path,  # it writes a log beside
+        env={"HOME": str(tmp_path), "WANDB_BASE_URL": server.url, "WANDB_API_KEY": KEY, "PATH": os.environ["PATH"]},
+        check=True,
+        timeout=60,
+    )
+
+    run = server.runs[job_id]
+    sent = [(row["_step"], row["loss"]) for row in run.history if "loss" in row]
+    assert sent == [(step, 1 / step) for step in range(1, 4)]
+    assert (run.project, run.described["displayName"], run.described["tags"]) == ("support", "first", ["a"])
+    assert run.ends == [0]
 
 
 @pytest.mark.parametrize(

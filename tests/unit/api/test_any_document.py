@@ -3,6 +3,7 @@
 import copy
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -157,6 +158,7 @@ def places(node: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [path, *(found for key, child in items for found in places(child, (*path, key)))]
 
 
+@pytest.mark.long
 @settings(max_examples=400)
 @given(st.lists(st.tuples(st.sampled_from(places(FULL)[1:]), VALUES), min_size=1, max_size=3))
 def test_any_document_is_accepted_or_refused(changes: list[tuple[tuple[Any, ...], Any]]) -> None:
@@ -169,6 +171,7 @@ def test_any_document_is_accepted_or_refused(changes: list[tuple[tuple[Any, ...]
     assert isinstance(outcome, JobSpec | TrainyardError)
 
 
+@pytest.mark.long
 @settings(max_examples=400)
 @given(PLACES)
 def test_any_location_is_accepted_or_refused_for_each_use(place: str) -> None:

@@ -77,6 +77,7 @@ def test_plain_text_has_one_record_per_line(written):
     assert zstandard.ZstdDecompressor().decompress((written / "sentences.txt.zst").read_bytes()) == lines
 
 
+@pytest.mark.long
 def test_nothing_is_left_when_building_fails(tmp_path):
     command = [sys.executable, "-B", "-m", "examples.build_demo_assets", "--out", str(tmp_path / "demo")]
 

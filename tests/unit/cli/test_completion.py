@@ -92,6 +92,7 @@ def test_bash_completes_recipes(environment: dict[str, str], server: ScriptedSer
     assert server.seen == []
 
 
+@pytest.mark.long
 def test_bash_completes_jobs_by_id_and_by_name_if_it_is_one_jobs(environment: dict[str, str]) -> None:
     assert in_bash(environment, "trainyard watch job-0193") == [job["job_id"] for job in JOBS]
     assert in_bash(environment, "trainyard cancel sup") == ["support"]

@@ -18,7 +18,7 @@ AXOLOTL = {
     "micro_batch_size": 2,
     "gradient_accumulation_steps": 4,
     "learning_rate": 1e-5,
-    "wandb_project": "mine",
+    "use_comet": True,
     "unheard_of": [1],
 }
 LLAMA_FACTORY = {"model_name_or_path": "/srv/models/base", "stage": "sft", "finetuning_type": "full", "dataset": "mine"}
@@ -47,7 +47,7 @@ def test_prints_the_document_and_what_it_leaves_out(tmp_path: Path) -> None:
     assert result.exit_code == 0
     assert yaml.safe_load(result.stdout)["data_config"]["gradient_accumulation_steps"] == 4
     assert result.stderr.splitlines() == [
-        'Not carried over: wandb_project: "mine": tracking sends metrics to a server of yours: docs/how-to/tracking.md',
+        "Not carried over: use_comet: true: tracking sends metrics to MLflow, Trackio and W&B: docs/how-to/tracking.md",
         f"Not carried over: unheard_of: [1]: {UNKNOWN}",
     ]
 
@@ -57,7 +57,7 @@ def test_json_has_both_in_one_object(tmp_path: Path) -> None:
 
     found = json.loads(result.stdout)
     assert found["document"]["resource_config"]["gpu_count"] == 4
-    assert [left["key"] for left in found["not_carried_over"]] == ["wandb_project", "unheard_of"]
+    assert [left["key"] for left in found["not_carried_over"]] == ["use_comet", "unheard_of"]
     assert result.stderr == ""
 
 

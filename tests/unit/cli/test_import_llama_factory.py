@@ -154,7 +154,7 @@ def test_lora_is_carried_over_key_by_key(folder: Path) -> None:
 def test_each_key_that_is_not_carried_over_is_named_and_no_other(folder: Path) -> None:
     found = converted(LORA, folder, my_own_option=3)
 
-    assert set(reasons(found)) == {"template", "output_dir", "report_to", "use_swanlab", "my_own_option"}
+    assert set(reasons(found)) == {"template", "output_dir", "use_swanlab", "my_own_option"}
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from app.compat.runai.requests import DistributedSchema, TrainingSchema
 from app.compat.runai.to_native import to_native as from_runai
 from app.domain.errors import BadSpec
 from app.http.request_body import validated
+from app.schemas.jobs import SubmitJobSchema
 
 IMAGE = "registry.example/team/tool:v1"
 NATIVE = {"reference": IMAGE, "pull_policy": "if_missing"}
@@ -138,3 +139,75 @@ def test_image_that_cannot_be_used_has_a_warning(native, why):
     (line,) = warned_of(native())
 
     assert why in line
+
+
+OTHER = {"reference": "registry.example/team/other:v1", "pull_policy": "if_missing"}
+
+
+def images_of_roles(native):
+    return [task["resource_config"].get("image") for task in native.document["tasks"]]
+
+
+def test_image_of_a_master_is_that_of_its_role():
+    other = OTHER["reference"]
+
+    differs = runai({"command": "work"}, master={"image": other})
+    same = runai({"command": "work"}, master={"image": IMAGE})
+    alone = runai({"command": "work", "image": None}, master={"image": other, "imagePullPolicy": "Never"})
+
+    assert (images_of_roles(differs), image_of(differs), warned_of(differs)) == ([OTHER, None], NATIVE, [])
+    assert (image_of(same), "tasks" in same.document) == (NATIVE, False)
+    assert (images_of_roles(alone), image_of(alone)) == ([{**OTHER, "pull_policy": "never"}, None], None)
+    own = runai({"command": "work"}, master={"image": other}, uses_images=False)
+    assert [line.partition(":")[0] for line in warned_of(own)] == ["spec.image", "masterSpec.image"]
+    validated(SubmitJobSchema(), differs.document)
+
+
+@pytest.mark.parametrize(
+    ("spec", "master", "field"),
+    [
+        ({"image": "No Image"}, {}, "spec.image"),
+        ({}, {"image": "No Image"}, "masterSpec.image"),
+        (
+            {"compute": {"gpuDevicesRequest": 1, "gpuRequestType": "portion", "gpuPortionRequest": 0.5}},
+            {"image": "a/b:1"},
+            "masterSpec.image",
+        ),
+    ],
+)
+def test_image_of_runai_that_can_not_be_is_refused_by_its_name(spec, master, field):
+    with pytest.raises(BadSpec) as caught:
+        runai({"command": "work", **spec}, master=master)
+
+    assert caught.value.field == field
+
+
+def tasks(*images, uses_images=True):
+    given = [{"role": f"r{n}", "algorithm": {"engine": {"image_url": image}}} for n, image in enumerate(images)]
+    body = {"kind": "job", "metadata": {"name": "a"}, "algorithm": SCRIPT, "tasks": given}
+    return from_modelarts(validated(CreateSchema(), body), [], lambda _: False, uses_images=uses_images)
+
+
+def test_images_of_tasks_that_differ_are_those_of_their_roles():
+    native = tasks(IMAGE, "", OTHER["reference"])
+
+    assert (images_of_roles(native), image_of(native), warned_of(native)) == ([NATIVE, None, OTHER], None, [])
+    assert "packages" not in native.document["training_config"]
+    given = [task["training_config"].get("packages") for task in native.document["tasks"]]
+    assert [bool(each) for each in given] == [False, True, False]  # an image has its packages itself
+    validated(SubmitJobSchema(), native.document)
+    (line,) = warned_of(tasks(IMAGE, OTHER["reference"], uses_images=False))
+    assert line.startswith("tasks.algorithm.engine.image_url: ")
+
+
+def test_image_of_all_tasks_is_the_jobs():
+    native = tasks(IMAGE, IMAGE)
+
+    assert (images_of_roles(native), image_of(native)) == ([None, None], NATIVE)
+
+
+def test_image_of_a_task_that_is_none_is_refused_by_its_name():
+    with pytest.raises(BadSpec) as caught:
+        tasks(IMAGE, "No Image")
+
+    assert caught.value.field == "tasks.1.algorithm.engine.image_url"

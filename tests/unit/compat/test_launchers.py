@@ -74,6 +74,11 @@ def test_mpirun_and_what_the_platform_does_are_left_out(text, command):
         "bash -c 'if [ -x /usr/bin/mpirun ]; then python train.py; fi'",
         "bash -c 'cat <<E > hosts; python train.py\nmpirun x\nE\npython a.py'",
         "bash -c \"./start --with 'mpirun'\"",
+        "env -S 'python train.py --with mpirun'",
+        "bash -c 'M=mpirun; python train.py'",
+        "bash -c 'M=/opt/mpirun.txt; cat $M'",
+        "bash -c 'echo $(which mpirun); python train.py'",
+        "ssh host 'python train.py mpirun'",
     ],
 )
 def test_other_commands_stay_as_they_are(text):
@@ -145,6 +150,14 @@ def test_longer_text_is_each_nodes_own(end):
         "env A=x-$$ mpirun ./a.out",
         "mpirun -x A=$RANDOM ./a.out",
         "mpirun ./a.out --directory \"it's $(mktemp -d) that's\"",
+        "M=mpirun; $M ./a.out",
+        'export M="/opt/bin/mpirun -np 2"; exec ${M} ./a.out',
+        'M=(mpirun -np 2); "${M[@]}" ./a.out',
+        "M=$(which mpirun)\n$M ./a.out",
+        "$(which mpirun) -np 2 ./a.out",
+        "A=1 `command -v mpirun` ./a.out",
+        "nohup env -S 'mpirun ./a.out'",
+        "cat hosts | xargs -I{} ssh {} 'mpirun ./a.out'",
     ],
 )
 def test_text_that_starts_mpirun_among_others_is_each_nodes_own(text):
@@ -186,6 +199,13 @@ def test_what_shells_read_alike_each_time_stays_in_the_text():
         "bash -l -c 'mpirun ./a.out'",
         "bash -o pipefail -c 'cd x; mpirun ./a.out'",
         "env A=1 bash -c 'mpirun ./a.out'",
+        "env -S 'mpirun -np 2 ./a.out'",
+        "env -iS'A=1 /opt/bin/mpirun ./a.out'",
+        "env --split-string='bash -c' 'mpirun ./a.out'",
+        "ssh host mpirun ./a.out",
+        "ssh -p 22 host 'cd x && mpirun ./a.out'",
+        "xargs -a hosts mpirun ./a.out",
+        "su app -c 'mpirun ./a.out'",
     ],
 )
 def test_mpirun_that_another_program_starts_stays_each_nodes_own(command):

@@ -168,11 +168,6 @@ def test_tasks_are_returned_as_they_were_sent() -> None:
         ),
         (
             ALGORITHM,
-            {"tasks": [{"role": n, "algorithm": {"engine": {"image_url": f"a/{n}:1"}}} for n in ("aa", "bb")]},
-            "tasks.algorithm.engine.image_url",
-        ),
-        (
-            ALGORITHM,
             {
                 "tasks": [
                     {

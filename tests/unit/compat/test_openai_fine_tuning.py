@@ -205,7 +205,6 @@ def test_adapter_that_is_trained_further_brings_its_hyperparameters() -> None:
             {"hyperparameters": {"n_epochs": 2}, "trainyard": {"training_config": {"hyperparameters": STEPS}}},
             "hyperparameters.n_epochs",
         ),
-        ({"integrations": [{"type": "wandb", "wandb": {"project": "p"}}]}, "integrations"),
         ({"trainyard": {"resource": {}}}, "trainyard.resource"),
         ({"trainyard": {"data_config": []}}, "trainyard.data_config"),
         ({"seed": 1, "trainyard": {"data_config": {"seed": 1}}}, "trainyard.data_config.seed"),
@@ -236,6 +235,7 @@ def test_contradictions_name_the_field_of_the_client(body: dict[str, Any], field
         ({"seed": -1}, "seed"),
         ({"modle": "tiny"}, "modle"),
         ({"method": {"type": "sft"}}, "method.type"),
+        ({"integrations": [{"type": "wandb", "wandb": {}}]}, "integrations.0.wandb.project"),
     ],
 )
 def test_values_out_of_range_are_refused(body: dict[str, Any], field: str) -> None:

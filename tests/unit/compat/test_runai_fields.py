@@ -67,6 +67,5 @@ def test_fields_of_a_masters_own_spec_without_effect_are_named() -> None:
     assert sorted(line.partition(": ")[0] for line in lines) == [
         "masterSpec.compute.gpuMemoryLimit",
         "masterSpec.environmentVariables.userCredential",
-        "masterSpec.image",
         "masterSpec.storage",
     ]

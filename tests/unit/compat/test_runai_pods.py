@@ -60,7 +60,7 @@ def test_master_that_differs_is_a_role_in_one_world_with_the_workers():
         },
     ]
     assert (native.document["resource_config"], native.document["training_config"]["environment"]) == ({}, {"A": "1"})
-    assert ignored_fields(native) == ["masterSpec.image"]
+    assert ignored_fields(native) == ["masterSpec.image"]  # this operator has no registries
     returned = training_of(details_of(native), OWNER)
     assert (returned["masterSpec"]["args"], returned["masterSpec"]["compute"]) == (master["args"], master["compute"])
     assert (returned["spec"]["compute"], "masterSpecSameAsWorker" in returned) == (spec["compute"], False)

@@ -180,3 +180,26 @@ def test_settings_do_not_change_once_read():
 
     with pytest.raises(FrozenInstanceError):
         settings.api.port = 1  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"SENDER": ""}, "set TRAINYARD_SMTP_SENDER, too"),
+        ({"SENDER": "Trainyard <t@example.org>"}, "without a name before it"),
+        ({"SENDER": "t@example.org\nBcc: x@evil.example"}, "without a name before it"),
+        ({"SECURITY": "ssl"}, "expected starttls, tls or none"),
+        ({"SECURITY": "none"}, "a password is not sent without TLS"),
+        ({"PASSWORD_FILE": ""}, "set both or neither"),
+        ({"DOMAINS": "example.org, @example.com"}, "expected domains like example.org"),
+        ({"PER_HOUR": "0"}, "expected a number from 1"),
+    ],
+)
+def test_a_mail_server_is_named_with_all_that_it_needs(changes: dict[str, str], problem: str):
+    given = {"HOST": "mail.example.org", "SENDER": "t@example.org", "USER": "t", "PASSWORD_FILE": "/srv/password"}
+    assert load_settings({f"TRAINYARD_SMTP_{name}": value for name, value in given.items()}).smtp.allowed_domains == (
+        "example.org",
+    )
+
+    with pytest.raises(SettingsError, match=problem):
+        load_settings({f"TRAINYARD_SMTP_{name}": value for name, value in {**given, **changes}.items()})

@@ -1,11 +1,11 @@
-"""Events as messages of Slack and Teams: what they say, and that names cannot format them."""
+"""Events as messages of Slack and Teams and as emails: what they say, and that names cannot format them."""
 
 import json
 from typing import Any
 
 import pytest
 
-from app.domain.webhook_messages import LONGEST_TEXT, WEBHOOK_FORMATS, in_format
+from app.domain.webhook_messages import LONGEST_SUBJECT, LONGEST_TEXT, WEBHOOK_FORMATS, email_of, in_format
 
 NAME = "<!channel> *a* [x](https://evil.example) &amp;"
 
@@ -59,9 +59,34 @@ def test_every_event_has_a_message(name: str):
 
     for event in (payload(to_status=None), test_event, of_sweep, of_service):
         assert json.dumps(in_format(name, event))
+        assert email_of(event, webhook_id="whk-1", dashboard="")[0].startswith("[Trainyard] ")
 
 
 def test_long_messages_are_cut():
     message = in_format("slack", payload(message="x" * 9000))
 
     assert len(message["text"].splitlines()[-1]) == LONGEST_TEXT
+
+
+def test_an_email_says_what_happened_and_where_to_look():
+    subject, text = email_of(
+        payload(message="out of memory"), webhook_id="whk-1", dashboard="https://trainyard.example.org/"
+    )
+
+    assert subject == "[Trainyard] ❌ support-v3 is FAILED"
+    assert text == (
+        "❌ support-v3 is FAILED\n\njob job-1 in project default, attempt 2\nout of memory\n\n"
+        "https://trainyard.example.org/ui/jobs/job-1\n\nEvent job.status\n"
+        "Sent by the webhook whk-1 of Trainyard; who manages its project can change or delete it.\n"
+        "https://trainyard.example.org/ui/admin/webhooks/whk-1\n"
+    )
+
+
+def test_text_of_jobs_is_one_line_in_a_subject_and_has_no_controls_in_an_email():
+    hostile = "a\r\nBcc: x@evil.example\x00\x1b[31m\u202eb\ud800\u2028c"
+    subject, text = email_of(payload(name=hostile * 9, message=hostile), webhook_id="whk-1", dashboard="")
+
+    assert len(subject) == LONGEST_SUBJECT
+    assert subject.isprintable()
+    assert all(each == "\n" or each.isprintable() for each in text)
+    assert "http" not in text

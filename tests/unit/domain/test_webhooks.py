@@ -15,6 +15,7 @@ from app.domain.webhooks import (
     PAUSES_SECONDS,
     RESTS_SECONDS,
     TRIES_IN_LINE,
+    check_recipients,
     check_url,
     pause_after,
     rest_after,
@@ -209,3 +210,54 @@ def test_listed_hosts_and_networks_may_be_private():
     check_url("http://localhost:8080/x", ("localhost",), field="url")
     with pytest.raises(BadSpec):
         check_url("http://192.168.0.1/x", ("10.0.0.0/8", "localhost"), field="url")
+
+
+@pytest.mark.parametrize("address", ["ana@example.org", "Ana.B+lab_1=x'y-z@Example.ORG", "_@a-b.xn--p1ai.example.org"])
+def test_plain_addresses_are_taken(address):
+    check_recipients([address], ("*",), field="recipients")
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "",
+        "ana",
+        "@example.org",
+        "ana@",
+        "ana@localhost",
+        "Ana <ana@example.org>",
+        '"ana"@example.org',
+        "ana@example.org,bo@example.org",
+        "ana@example.org\n",
+        "ana@example.org\r\nRCPT TO:<x@evil.example>",
+        "ana\x00@example.org",
+        "ana%evil.example@example.org",
+        "evil.example!ana@example.org",
+        ".ana@example.org",
+        "ana.@example.org",
+        "a..b@example.org",
+        "ana@-example.org",
+        "ana@[192.0.2.1]",
+        "anä@example.org",
+        "ana@exämple.org",
+        "a" * 65 + "@example.org",
+        "a@" + "b" * 64 + ".org",
+        "a@" + "b.c" * 100 + ".org",
+    ],
+)
+def test_what_is_no_plain_address_is_refused(address):
+    with pytest.raises(BadSpec, match="no plain email address") as refused:
+        check_recipients(["fine@example.org", address], ("*",), field="recipients")
+    assert refused.value.field == "recipients.1"
+
+
+@pytest.mark.parametrize("address", ["ana@other.example", "ana@sub.example.org", "ana@notexample.org"])
+def test_domains_that_are_not_allowed_are_refused_with_the_setting(address):
+    check_recipients(["ana@EXAMPLE.org"], ("example.org",), field="recipients")
+    with pytest.raises(BadSpec, match=r"TRAINYARD_SMTP_DOMAINS are example\.org"):
+        check_recipients([address], ("example.org",), field="recipients")
+
+
+def test_a_recipient_is_named_once():
+    with pytest.raises(BadSpec, match="stands there twice"):
+        check_recipients(["ana@example.org", "Ana@example.org"], ("*",), field="recipients")

@@ -83,6 +83,7 @@ def test_an_event_without_an_end_breaks_the_stream() -> None:
     assert not stream.is_complete
 
 
+@pytest.mark.long
 def test_large_event_in_many_pieces_is_searched_once() -> None:
     stream, began = EventStream(keeps_usage=False), time.process_time()
 

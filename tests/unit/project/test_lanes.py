@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -172,6 +173,7 @@ def test_changes_are_unknown_outside_a_repository(tmp_path: Path) -> None:
     assert changed_files(tmp_path) is None
 
 
+@cache
 def _lanes(path: str) -> list[str]:
     return lanes_of([path])[0] or list(table().lanes)
 
@@ -188,11 +190,20 @@ def _with_imports(start: Iterator[str]) -> set[str]:
     return found
 
 
-def _imported_by(path: str) -> Iterator[str]:
+@cache
+def _imported_by(path: str) -> list[str]:
+    """Those that are files of ours. Several tests ask for the same files, and parsing one takes milliseconds."""
+    imported: list[str] = []
     for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
         if isinstance(node, ast.ImportFrom) and node.module:
             names = [node.module, *(f"{node.module}.{name}" for name in names)]
         for name in names:
             files = (f"{name.replace('.', '/')}.py", f"{name.replace('.', '/')}/__init__.py")
-            yield from (file for file in files if (ROOT / file).exists())
+            imported += [file for file in files if _exists(file)]
+    return imported
+
+
+@cache
+def _exists(file: str) -> bool:
+    return (ROOT / file).exists()

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 from tests.trainers.supervision import ROOT
 
 LIGHT = "tests/unit/domain/spec/test_megatron.py"
@@ -14,6 +16,7 @@ print(code == 0, sorted({{"torch", "deepspeed"}} & set(sys.modules)))
 """
 
 
+@pytest.mark.long
 def test_tests_that_train_nothing_import_nothing_that_trains():
     found = subprocess.run([sys.executable, "-c", PROGRAM], cwd=ROOT, check=True, capture_output=True, text=True)
 

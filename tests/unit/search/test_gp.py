@@ -20,6 +20,7 @@ def suggestions(owned_pids):
     started.close()
 
 
+@pytest.mark.long
 def test_gp_finds_the_minimum_of_a_quadratic_soon(suggestions):
     history: list[Observation] = []
     for number in range(25):

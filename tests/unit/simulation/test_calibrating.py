@@ -33,6 +33,7 @@ def test_estimates_of_a_small_trace_are_as_calculated_by_hand() -> None:
     assert (found.median, found.median_seconds, found.late) == (0, 0, 0)
 
 
+@pytest.mark.long
 def test_estimates_for_equal_jobs_are_slightly_late_and_never_early() -> None:
     found = calibrated(ALIKE, 8, 8)
 
@@ -43,6 +44,7 @@ def test_estimates_for_equal_jobs_are_slightly_late_and_never_early() -> None:
     assert found.late == 0
 
 
+@pytest.mark.long
 def test_estimates_are_as_wrong_as_the_etas_of_running_jobs() -> None:
     found = calibrated(ALIKE, 8, 8, eta_sigma=0.3)
 

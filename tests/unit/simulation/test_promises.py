@@ -74,6 +74,7 @@ def demanding(project: str, count: int, sizes: Sequence[int], seconds: float) ->
     ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("quotas", "expected"),
     [

@@ -10,8 +10,10 @@ import os
 import resource
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 from app.domain.files.inspection import inspect
+from app.host.landlock import stay_below
 from app.host.processes import die_with_parent
 from workers.prepare.files.unpacking import unpacked
 
@@ -42,6 +44,8 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.die_with is not None:
         die_with_parent(arguments.die_with)
+    else:
+        stay_below(Path("/"))
     _limit(arguments.memory_bytes)
     received = Received(sys.stdin.fileno())
     found = inspect(unpacked(received, arguments.most_bytes), arguments.purpose, arguments.line_bytes)

@@ -6,8 +6,10 @@ for the graders of a training.
 
 import os
 import resource
+from pathlib import Path
 from typing import NoReturn
 
+from app.host.landlock import stay_below
 from workers.prepare.grading.one_process import keep_to_one_process
 from workers.trainers.graders import python_program
 
@@ -20,6 +22,7 @@ def main() -> NoReturn:
     resource.setrlimit(resource.RLIMIT_FSIZE, (_MOST_WRITTEN_BYTES, _MOST_WRITTEN_BYTES))
     resource.setrlimit(resource.RLIMIT_NPROC, (_MOST_THREADS, _MOST_THREADS))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    stay_below(Path("/"))
     keep_to_one_process()
     python_program.main()
     os._exit(0)  # whatever threads the grader has left

@@ -39,13 +39,16 @@ _HURRIED = {"UV_HTTP_RETRIES": "0", "UV_HTTP_TIMEOUT": "10"}  # a job waits, whi
 
 @dataclass(frozen=True, kw_only=True)
 class Builder:
-    """What a node builds with; ``fetch_allow`` are private hosts and networks that the operator allows."""
+    """What a node builds with; ``fetch_allow`` are private hosts and networks that the operator allows, ``software``
+    directories of its programs, such as other interpreters.
+    """
 
     program: Path
     settings: PackagesSettings
     fetch_allow: tuple[str, ...]
     sandbox: Sandbox
     data_dir: Path
+    software: tuple[Path, ...] = ()
 
     def build(self, request: EnvironmentRequest, directory: Path) -> Path:
         """The environment, in ``directory``; everything else in there is refuse. Raises AttemptFailed.
@@ -111,6 +114,7 @@ class Builder:
             sandbox=self.sandbox,
             directory=directory,
             data_dir=self.data_dir,
+            software=self.software,
             # The files that an index in directories names lie beside it.
             readable=(Path(unquote(own.path)).parent,) if own.scheme == "file" and is_own else (),
             private=(*self.fetch_allow, *private),

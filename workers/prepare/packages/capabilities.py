@@ -1,5 +1,7 @@
 """The capabilities of a node that can make package environments, and the versions of Python that they may have."""
 
+from pathlib import Path
+
 from app.domain.spec.frameworks.requirements import PACKAGES, PYTHON
 from app.host.uv import find_uv
 from config.packages import PackagesSettings
@@ -7,9 +9,11 @@ from workers.prepare.packages.interpreters import others, own_interpreter
 from workers.prepare.packages.uv_process import machine_proxies
 
 
-def package_capabilities(settings: PackagesSettings) -> tuple[str, ...]:
-    """None where the operator, a missing uv or a proxy as the only way out prevents it."""
+def package_capabilities(settings: PackagesSettings, software: tuple[Path, ...]) -> tuple[str, ...]:
+    """None where the operator, a missing uv or a proxy as the only way out prevents it; ``software``: as of
+    ``interpreter_for``.
+    """
     if not settings.enabled or find_uv() is None or machine_proxies():
         return ()
-    found = (own_interpreter(), *others())
+    found = (own_interpreter(), *others(software))
     return (PACKAGES, *dict.fromkeys(f"{PYTHON}{version}" for each in found for version in (each.minor, each.version)))

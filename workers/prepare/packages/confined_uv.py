@@ -1,13 +1,17 @@
 """Runs uv in its sandbox: ``python -m workers.prepare.packages.confined_uv --gate FD … -- COMMAND…``.
 
 The sandbox has loopback alone. This process listens there, passes the listener out to the gate, which connects to
-public addresses only, and becomes the command, with the gate as its proxy. Standard library only.
+public addresses only, and becomes the command, with the gate as its proxy. What packages run as they are built has a
+second lock.
 """
 
 import argparse
 import os
 import resource
 import socket
+from pathlib import Path
+
+from app.host.landlock import stay_below
 
 LOOPBACK = "127.0.0.1"
 _BACKLOG = 128
@@ -30,6 +34,7 @@ def main() -> None:
     ):
         socket.send_fds(gate, [b"listener"], [listener.fileno()])
         url = f"http://{LOOPBACK}:{listener.getsockname()[1]}"
+    stay_below(Path("/"))
     os.environ |= dict.fromkeys((*_PROXIES, *map(str.lower, _PROXIES)), url)
     os.execv(arguments.command[0], arguments.command)  # noqa: S606 – the command is ours
 

@@ -55,7 +55,7 @@ def with_packages(
     login = login_of(packages, environment)
     request = EnvironmentRequest(
         packages=packages,
-        interpreter=interpreter_for(packages.python),
+        interpreter=interpreter_for(packages.python, settings.node.software),
         index_url=packages.index_url or settings.packages.index_url,
         project=scope_of(packages, library.project, is_confined=sandbox.kind != PROCESS, has_login=any(login)),
         uv=uv.version,
@@ -67,6 +67,7 @@ def with_packages(
         fetch_allow=settings.fetch.allow,
         sandbox=sandbox,
         data_dir=settings.data.dir.resolve(),
+        software=settings.node.software,
     )
     store = EnvironmentStore(directory=library.cache_dir / PACKAGES, cache_bytes=settings.packages.cache_bytes)
     stored = store.provide(request, builder)

@@ -41,7 +41,8 @@ def inspect_packages(
     if machine_proxies():
         return _left("it reaches the network through a proxy")
     try:
-        sandbox, interpreter = choose_sandbox(settings.node.sandbox), interpreter_for(packages.python)
+        sandbox = choose_sandbox(settings.node.sandbox)
+        interpreter = interpreter_for(packages.python, settings.node.software)
     except SandboxUnavailable as error:
         return _left(str(error))
     except AttemptFailed:
@@ -61,6 +62,7 @@ def inspect_packages(
         fetch_allow=settings.fetch.allow,
         sandbox=sandbox,
         data_dir=settings.data.dir.resolve(),
+        software=settings.node.software,
     )
     return _resolved(builder, request)
 

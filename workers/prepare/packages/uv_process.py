@@ -59,6 +59,7 @@ class UvProcess:
     sandbox: Sandbox
     directory: Path
     data_dir: Path
+    software: tuple[Path, ...] = ()
     readable: tuple[Path, ...]
     private: tuple[str, ...]  # hosts and networks in private addresses that it may connect to
     max_bytes: int
@@ -68,7 +69,9 @@ class UvProcess:
     def run(self, arguments: Sequence[str], *, index: str) -> None:
         """``index`` is for messages. None of its processes is left afterwards. Raises AttemptFailed."""
         refused: list[str] = []
-        view = FilesystemView(run_dir=self.directory, data_dir=self.data_dir, readable=self.readable)
+        view = FilesystemView(
+            run_dir=self.directory, data_dir=self.data_dir, readable=self.readable, software=self.software
+        )
         with ExitStack() as stack:
             group = stack.enter_context(limited_group())
             spec = SandboxSpec(view=view, joined=group.joined if group is not None else ())

@@ -18,6 +18,7 @@ from trainyard.protocol.run_spec import RunSpec
 from workers.attempt_failed import AttemptFailed
 from workers.job_secrets import JOB_SECRET, NO_KEY, attempt_secret
 from workers.prepare.input_library import Library, Sources
+from workers.prepare.job_image import JobImage, program_in
 from workers.prepare.packages.job_packages import JobPackages, with_packages
 from workers.prepare.programs.program import ENVIRONMENT, device_uuids, find_program, job_environment, program
 from workers.run_dir.layout import RunDirectory
@@ -34,6 +35,7 @@ class RolesHere:
     sandbox: Sandbox
     run: RunDirectory
     redaction: Redaction
+    image: JobImage
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +112,8 @@ def _program(
     else:  # a script in another directory than the job's: at its own path
         fields = program(framework, here.run, replace(sources, script=None, code=None)) | {"script": str(script)}
         readable.append(code)
+    decided = program_in(here.image, replace(spec, **fields), framework)
+    fields = {name: getattr(decided, name) for name in fields}
     if role.training_config.packages is None:
         return fields | {"packages_path": spec.packages_path}, readable
     found = with_packages(spec, document, here.settings, here.library, here.sandbox, environment, code)

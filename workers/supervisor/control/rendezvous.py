@@ -8,6 +8,7 @@ import struct
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 from urllib.parse import urlsplit
 
@@ -22,13 +23,14 @@ from workers.attempt_failed import AttemptFailed
 from workers.prepare.prepare import Prepared
 from workers.rank.agent import PORTS
 from workers.run_dir.layout import write_atomically
-from workers.supervisor.control import mpi_places
+from workers.supervisor.control import mpi_places, peers
 from workers.supervisor.control.role_places import places_of, with_places
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.5
+GUARD_SECONDS = 0.1  # all parts guard their ports at about the same time
 LOOPBACK = "127.0.0.1"
 SIOCGIFADDR = 0x8915
 DISCARD = 9  # nothing is sent: connecting a UDP socket only asks the kernel for the route
@@ -45,14 +47,12 @@ def meet(
     Raises AttemptFailed when this node would resume from another checkpoint than the first one, and LeaseLost.
     """
     if not work.is_gang:
+        peers.clear(prepared)
         return with_places(prepared, places_of(work, LOOPBACK, free_port)) if work.instances else prepared
     address = own_address(settings)
     _report_places(db, work, prepared, address, is_over)
-    if work.part == 0:
-        place = _choose(db, work, address, prepared.start.checkpoint_id, is_over)
-    else:
-        _wait_for(lambda: rendezvous.report_prepared(db, work), is_over)
-        place = _wait_for(lambda: rendezvous.place(db, work), is_over)
+    guard = partial(peers.guard, db, work, prepared, settings)
+    place = _guarded_place(db, work, address, prepared.start.checkpoint_id, guard, is_over)
     if place is None:
         return None
     if place.checkpoint_id != prepared.start.checkpoint_id:
@@ -73,7 +73,8 @@ def meet(
 
 
 def _report_places(db: Database, work: Work, prepared: Prepared, address: str, is_over: Callable[[], bool]) -> None:
-    """Of this node's instances of roles, and of the process that waits for mpirun. Raises AttemptFailed."""
+    """Of this node, its instances of roles, and the process that waits for mpirun. Raises AttemptFailed."""
+    _wait_for(lambda: peers.report(db, work, prepared, address), is_over)
     if work.instances:
         own = places_of(work, address, free_port)
         _wait_for(lambda: role_rendezvous.report_places(db, work, own), is_over)
@@ -92,14 +93,32 @@ def _gang(work: Work, place: RendezvousAddress, own_address: str) -> Gang:
     )
 
 
-def _choose(
-    db: Database, work: Work, address: str, checkpoint_id: str | None, is_over: Callable[[], bool]
+def _guarded_place(
+    db: Database,
+    work: Work,
+    address: str,
+    checkpoint_id: str | None,
+    guard: Callable[[RendezvousAddress], bool],
+    is_over: Callable[[], bool],
 ) -> RendezvousAddress | None:
-    """Publish the rendezvous as soon as all other nodes are prepared; on the first node only."""
-    if not _wait_for(lambda: rendezvous.are_others_prepared(db, work), is_over):
-        return None
-    place = RendezvousAddress(address=address, port=free_port(address), checkpoint_id=checkpoint_id)
-    return _wait_for(lambda: rendezvous.publish_address(db, work, place), is_over)
+    """Where rank 0 will listen, published by the first node as soon as all others are prepared.
+
+    That node guards it before the others know it, and no node starts its ranks before all have guarded it.
+    """
+    if work.part == 0:
+        if not _wait_for(lambda: rendezvous.are_others_prepared(db, work), is_over):
+            return None
+        place = RendezvousAddress(address=address, port=free_port(address), checkpoint_id=checkpoint_id)
+        _wait_for(lambda: guard(place), is_over)
+        _wait_for(lambda: rendezvous.publish_address(db, work, place), is_over)
+    else:
+        _wait_for(lambda: rendezvous.report_prepared(db, work), is_over)
+        found = _wait_for(lambda: rendezvous.place(db, work), is_over)
+        if found is None:
+            return None
+        place = found
+        _wait_for(lambda: guard(place), is_over)
+    return place if _wait_for(lambda: peers.are_all_guarded(db, work), is_over, GUARD_SECONDS) else None
 
 
 def own_address(settings: Settings) -> str:
@@ -155,7 +174,7 @@ def interface_of(address: str) -> str:
     return ""
 
 
-def _wait_for(ask: Callable[[], T | None], is_over: Callable[[], bool]) -> T | None:
+def _wait_for(ask: Callable[[], T | None], is_over: Callable[[], bool], pause: float = LOOK_SECONDS) -> T | None:
     """The first answer that is truthy, across transient errors of the database; None when the attempt is over."""
     while not is_over():
         try:
@@ -165,5 +184,5 @@ def _wait_for(ask: Callable[[], T | None], is_over: Callable[[], bool]) -> T | N
             if not is_transient(error):
                 raise
             log.warning("the database can't be asked about the other nodes yet: %s", error)
-        time.sleep(LOOK_SECONDS)
+        time.sleep(pause)
     return None

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from app.domain.lifecycle.events import EventType
-from app.domain.spec.model import JobDocument
+from app.domain.spec.role_documents import image_of_role
+from app.services.attempts.work_orders import Work
 from workers.prepare.packages.store import StoredEnvironment
 from workers.prepare.prepare import Prepared
 from workers.sandbox.cores import ranges
@@ -14,13 +15,24 @@ from workers.supervisor.recording.report_writer import Note
 _MOST_NAMED, _LONGEST = 200, 1000
 
 
-def environment_notes(document: JobDocument, prepared: Prepared) -> Iterator[Note]:
-    if prepared.image is not None and prepared.image.stored is not None:
-        yield image_note(document, prepared.image.stored)
+def environment_notes(work: Work, prepared: Prepared) -> Iterator[Note]:
+    """Of the first node of an attempt; of another the image, if that is the first with this one."""
+    if prepared.image is not None and prepared.image.stored is not None and _is_first_with_image(work):
+        yield image_note(work.document_here.resource_config.image.reference, prepared.image.stored)
+    if work.part != 0:
+        return
     if prepared.packages is not None and prepared.packages.stored is not None:
         yield packages_note(prepared.packages.stored)
     if prepared.plan.cores.wanted:
         yield cores_note(prepared.plan)
+
+
+def _is_first_with_image(work: Work) -> bool:
+    if not work.document.tasks:
+        return work.part == 0
+    mine = work.document_here.resource_config.image
+    having = {role.role for role in work.document.tasks if image_of_role(work.document, role) == mine}
+    return work.part == min(each.part for each in work.all_instances if each.role in having)
 
 
 def cores_note(plan: LaunchPlan) -> Note:

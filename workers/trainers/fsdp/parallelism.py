@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, cast
 
+import torch.distributed as dist
 from peft import PeftModel
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
@@ -12,7 +13,9 @@ from workers.rank.run_context import RunContext, RunSpec
 from workers.trainers.distributed import StepBoundary
 from workers.trainers.fsdp.saving import FsdpCheckpointSaver, gathered_weights
 from workers.trainers.fsdp.sharding import sharded_arguments
-from workers.trainers.hf_trainer.loop.parallelism import DataParallel, Gatherer
+from workers.trainers.hf_trainer.loop.parallelism import DataParallel, Division
+from workers.trainers.rollouts.model import dtype_of_rollouts
+from workers.trainers.rollouts.weights import frozen_digest
 
 
 class FullyShardedParallel(DataParallel):
@@ -32,8 +35,12 @@ class FullyShardedParallel(DataParallel):
         # the others, which would otherwise wait for its shard of the next layer.
         base._is_fsdp_managed_module = True  # noqa: SLF001
 
-    def gatherer(self, spec: RunSpec) -> Gatherer | None:
-        return gathered_weights if spec.world_size > 1 else None
+    def division(self, spec: RunSpec, model: nn.Module) -> Division | None:
+        """The model is divided later, when the training begins."""
+        if spec.world_size == 1:
+            return None
+        dtype = dtype_of_rollouts(spec)
+        return Division(gathered_weights, {dtype: frozen_digest(model, dtype)} if dist.get_rank() == 0 else {})
 
     def saving(
         self,

@@ -44,6 +44,7 @@ SHARDS = "shards"
 _TRAINED = StateDictOptions(ignore_frozen_params=True, strict=False)
 _WRAPPER = "_checkpoint_wrapped_module."
 _WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
+_WHOLE_TRAINED = StateDictOptions(full_state_dict=True, cpu_offload=True, ignore_frozen_params=True)
 
 
 class FsdpCheckpointSaver(HostCheckpointSaver):
@@ -167,8 +168,8 @@ class FsdpCheckpointSaver(HostCheckpointSaver):
 
 
 def gathered_weights(model: nn.Module) -> dict[str, torch.Tensor]:
-    """As `parallelism.Gatherer`: one parameter after the other passes through the devices."""
-    found: dict[str, Any] = get_model_state_dict(model, options=_WHOLE)
+    """As `parallelism.Division`: one parameter after the other passes through the devices."""
+    found: dict[str, Any] = get_model_state_dict(model, options=_WHOLE_TRAINED)
     # Activation checkpointing wraps layers, whose names the state leaves out; tied weights it has twice.
     names = (name.replace(_WRAPPER, "") for name in trained(model))
     return {name: found[name] for name in names if name in found}

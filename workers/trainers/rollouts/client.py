@@ -71,6 +71,7 @@ class RolloutClient:
         self._is_waiting = False
         self._abandoned = threading.Event()
         self._wire: Wire | None = None
+        self._opening: Wire | None = None  # whose handshake is not over
         self._sent: str | None = None  # the version that was sent over this connection
 
     def ranks(self) -> int:
@@ -88,11 +89,11 @@ class RolloutClient:
         self._sent = None
 
     def abandon(self) -> None:
-        """End what another thread asks, which raises RolloutUnreachable."""
+        """End what another thread asks, which raises RolloutUnreachable, and all that is asked later."""
         self._abandoned.set()
-        wire = self._wire
-        if wire is not None:
-            wire.interrupt()
+        for wire in (self._opening, self._wire):
+            if wire is not None:
+                wire.interrupt()
 
     def _persisting(self, ask: Callable[[], _Answer]) -> _Answer:
         with self._waits:
@@ -176,8 +177,7 @@ class RolloutClient:
         if self._wire is None:
             port = self.place.port if self._local_rank == 0 else self._ports_of_all()[self._local_rank]
             self._wire, welcome = self._connect(port)
-            if self._abandoned.is_set():
-                raise WireClosed("another rollout has failed")
+            self._check_not_abandoned()
             if not welcome.get("loaded"):
                 # Nothing is sent before: what the other side does not read is given up after a time, by the kernel.
                 self._wait_begins()
@@ -195,9 +195,17 @@ class RolloutClient:
         return [int(each) for each in ports]
 
     def _connect(self, port: int) -> tuple[Wire, dict[str, Any]]:
-        wire = Wire(socket.create_connection((self.place.address, port), timeout=_CONNECT_SECONDS))
+        wire = self._opening = Wire(socket.create_connection((self.place.address, port), timeout=_CONNECT_SECONDS))
         try:
+            self._check_not_abandoned()
             return wire, handshake.as_trainer(wire, self._secret)
         except BaseException:
             wire.close()
             raise
+        finally:
+            self._opening = None
+
+    def _check_not_abandoned(self) -> None:
+        """After each change of what `abandon` interrupts."""
+        if self._abandoned.is_set():
+            raise WireClosed("the training does not wait any more")

@@ -19,6 +19,11 @@ def load(spec: RunSpec) -> RequestHandler:
     return RequestHandler(model, Completer(model, tokenizer, spec))
 
 
+def dtype_of_rollouts(spec: RunSpec) -> str:
+    """What `weights.dtype_of_weights` says of a rollout on such a device."""
+    return str(dtype_of(spec)).removeprefix("torch.") if spec.device_type == "cuda" else ""
+
+
 def build(spec: RunSpec) -> tuple[PreTrainedModel | PeftModel, PreTrainedTokenizerBase]:
     """The model on this rank's device, in the dtype that the training computes in."""
     tokenizer = pretrained.load_tokenizer(spec)

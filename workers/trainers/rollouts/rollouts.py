@@ -1,9 +1,10 @@
 """All rollouts of a job, as one rank of the training asks them: each gets a part of its prompts."""
 
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from functools import partial
 from itertools import pairwise
+from typing import TypeVar
 
 from workers.trainers.inference.engine.interface import Prompt
 from workers.trainers.rollouts.client import AWAY_SECONDS, Handover, RolloutClient
@@ -12,9 +13,19 @@ from workers.trainers.rollouts.places import Place
 from workers.trainers.rollouts.waiting import Section, Waiting, unannounced
 from workers.trainers.rollouts.weights import Weights
 
+_POLL_SECONDS = 0.2  # for requests that end the wait
+_Answer = TypeVar("_Answer")
+
+
+class BrokenOff(Exception):
+    """The training has not waited for its completions; it may ask for the same ones again."""
+
 
 class Rollouts:
-    """``rank``: of the training; the first one hands new weights to every rollout, before it asks them."""
+    """``rank``: of the training; the first one hands new weights to every rollout, before it asks them.
+
+    ``breaks_off``: whether the training has something else to do than to wait, such as to save and end.
+    """
 
     def __init__(
         self,
@@ -24,9 +35,11 @@ class Rollouts:
         rank: int = 0,
         away_seconds: float = AWAY_SECONDS,
         section: Section = unannounced,
+        breaks_off: Callable[[], bool] = lambda: False,
     ) -> None:
         self._places = places
         self._rank = rank
+        self._breaks_off = breaks_off
         self._make = partial(
             RolloutClient, secret=secret, is_leader=rank == 0, away_seconds=away_seconds, waiting=Waiting(section)
         )
@@ -36,7 +49,7 @@ class Rollouts:
         self, prompts: Sequence[Prompt], options: SamplingOptions, weights: Weights
     ) -> tuple[list[list[int]], Handover]:
         """The tokens of each completion, and what handing over the weights took: the seconds of the slowest rollout,
-        the bytes of all. Raises RolloutUnreachable and RolloutFailed.
+        the bytes of all. Raises RolloutUnreachable, RolloutFailed and BrokenOff.
         """
         clients = self._found()
         # Ranks have equally many prompts: where they are fewer than rollouts, each rank asks other ones first.
@@ -45,35 +58,49 @@ class Rollouts:
         for each in clients:
             each.handed = Handover()
         parts = split(prompts, len(clients))
-        with ThreadPoolExecutor(len(clients), thread_name_prefix="rollout") as pool:
-            asked = [
-                pool.submit(each.complete, part, options, weights) for each, part in zip(clients, parts, strict=True)
-            ]
-            try:
-                for done in as_completed(asked):
-                    done.result()
-            except BaseException:  # the training ends by it, without the answers of the others
-                for each in clients:
-                    each.abandon()
-                raise
-            found = [completion for request in asked for completion in request.result()]
+        asks = [partial(each.complete, part, options, weights) for each, part in zip(clients, parts, strict=True)]
+        try:
+            answers = self._all(clients, asks)
+        except BaseException:
+            self.close()  # abandoned clients ask no more
+            raise
+        found = [completion for answer in answers for completion in answer]
         seconds = max(each.handed.seconds for each in clients)
         return found, Handover(seconds, sum(each.handed.bytes for each in clients))
 
     def close(self) -> None:
         for each in self._clients:
             each.close()
+        self._clients = []
 
     def _found(self) -> list[RolloutClient]:
         if not self._clients:
-            with ThreadPoolExecutor(len(self._places)) as pool:
-                ranks = list(pool.map(lambda place: self._make(place, 0).ranks(), self._places))
+            firsts = [self._make(place, 0) for place in self._places]
+            ranks = self._all(firsts, [each.ranks for each in firsts])
             self._clients = [
                 self._make(place, rank)
                 for place, count in zip(self._places, ranks, strict=True)
                 for rank in range(count)
             ]
         return self._clients
+
+    def _all(self, clients: Sequence[RolloutClient], asks: Sequence[Callable[[], _Answer]]) -> list[_Answer]:
+        """What each of the clients answers; with the first failure, or BrokenOff, all of them are abandoned."""
+        with ThreadPoolExecutor(len(clients), thread_name_prefix="rollout") as pool:
+            asked = [pool.submit(ask) for ask in asks]
+            try:
+                missing = {*asked}
+                while missing:
+                    done, missing = wait(missing, _POLL_SECONDS, FIRST_COMPLETED)
+                    for each in done:
+                        each.result()
+                    if missing and self._breaks_off():
+                        raise BrokenOff
+            except BaseException:
+                for client in clients:
+                    client.abandon()
+                raise
+        return [each.result() for each in asked]
 
 
 def split(prompts: Sequence[Prompt], parts: int) -> list[Sequence[Prompt]]:

@@ -2,7 +2,8 @@
 
 import hashlib
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -37,10 +38,12 @@ class Weights:
     ) -> None:
         """``digests``: of what is not trained, by dtype; they are kept there for the next weights of this model.
 
-        ``gathered``: the trained parameters, on the CPU, of a model that is divided among ranks and trained as a whole.
+        ``gathered``: the trained parameters, on the CPU, of a model that is divided among ranks; the digests are then
+        complete.
         """
         self.version = version
         self._model = model
+        self._is_divided = gathered is not None
         self._trained: Mapping[str, torch.Tensor] = trained(model) if gathered is None else gathered
         self._lock = threading.Lock()
         self._copies: dict[str, list[torch.Tensor]] = {}
@@ -75,6 +78,11 @@ class Weights:
 
     def _frozen(self, dtype: str) -> str:
         with self._lock:
+            if dtype not in self._digests and self._is_divided:
+                raise OtherModel(
+                    f"a rollout computes with other weights ({dtype or 'of the CPU'}) than the training: give the "
+                    "role that trains and the rollouts devices of one kind, GPUs or CPU slots"
+                )
             if dtype not in self._digests:
                 self._digests[dtype] = frozen_digest(self._model, dtype)
             return self._digests[dtype]
@@ -84,15 +92,18 @@ def trained(model: nn.Module) -> dict[str, nn.Parameter]:
     return {name: each for name, each in model.named_parameters() if each.requires_grad}
 
 
-def frozen_digest(model: nn.Module, dtype: str) -> str:
-    """Of all parameters that are not trained; "": there are none."""
+def frozen_digest(
+    model: nn.Module, dtype: str, *, whole: Callable[[nn.Parameter], AbstractContextManager[object]] = nullcontext
+) -> str:
+    """Of all parameters that are not trained; "": there are none. ``whole``: within it a parameter is no part."""
     digest, any_of_them = hashlib.sha256(), False
     for name, each in model.named_parameters():
         if each.requires_grad:
             continue
         any_of_them = True
         digest.update(name.encode())
-        digest.update(as_bytes(_on_host(each, dtype)))
+        with whole(each):
+            digest.update(as_bytes(_on_host(each, dtype)))
     return digest.hexdigest() if any_of_them else ""
 
 

@@ -14,6 +14,7 @@ from app.cli.client.imports.keys import Keys, NotImported
 from app.cli.client.imports.results import choose_best, evaluate
 from app.cli.client.imports.schedule import apply_optimizer, apply_schedule
 from app.cli.client.imports.sharding import apply_deepspeed, apply_fsdp
+from app.cli.client.imports.tracking import add_mlflow, add_wandb
 
 _HYPERPARAMETERS = {
     "learning_rate": "learning_rate",
@@ -80,6 +81,8 @@ def imported(keys: Keys, folder: Path, *, default_name: str, gpus: int) -> Impor
         apply_fsdp(draft, options, settings)
     _data(draft)
     _evaluation_and_saves(draft)
+    add_wandb(draft, run_name=keys.peek("wandb_name"))
+    add_mlflow(draft, run_name=keys.peek("mlflow_run_name"), asked="use_mlflow" if keys.flag("use_mlflow") else "")
     keys.leave_rest(REASONS, silent=SILENT)
     return draft.finished()
 

@@ -1,7 +1,8 @@
 """Why options of axolotl are not carried over, or what stands in their place."""
 
+from app.cli.client.imports.tracking import ONE_RUN, OTHERS, TO_TRACKIO, WITHOUT_PROJECT
+
 _KERNELS = "the trainers choose their kernels by themselves"
-_TRACKING = "tracking sends metrics to a server of yours: docs/how-to/tracking.md"
 _PARTS = "evaluations and saves are counted in steps or epochs: evaluation.steps, output_config.checkpoint.save_steps"
 _TOKENS = "data_config.preprocess.tokenizer_config.additional_special_tokens adds special tokens"
 _RESUME = "training_config.resume_from_checkpoint takes a checkpoint of a job: ckpt-…, job-…"
@@ -72,12 +73,17 @@ REASONS = {
     "hub_strategy": "the finished model is uploaded, once",
     "hf_use_auth_token": "output_config.hub_token, or HF_TOKEN of the nodes",
     "push_dataset_to_hub": "data is not uploaded",
-    "wandb_*": _TRACKING,
-    "mlflow_*": _TRACKING,
-    "use_wandb": _TRACKING,
-    "use_mlflow": _TRACKING,
-    "use_comet": _TRACKING,
-    "comet_*": _TRACKING,
+    "wandb_log_model": ONE_RUN,
+    "wandb_watch": ONE_RUN,
+    "wandb_run_id": ONE_RUN,
+    "wandb_*": WITHOUT_PROJECT,
+    "use_wandb": WITHOUT_PROJECT,
+    "hf_mlflow_log_artifacts": ONE_RUN,
+    "mlflow_*": "tracking of kind mlflow needs the server's address, mlflow_tracking_uri",
+    "use_trackio": TO_TRACKIO,
+    "trackio_*": TO_TRACKIO,
+    "use_comet": OTHERS,
+    "comet_*": OTHERS,
     "lr_groups": "all parameters have one learning rate",
     "lr_quadratic_warmup": "warm-ups are linear",
     "cosine_constant_lr_ratio": "lr_scheduler_type warmup_stable_decay stays constant before it falls",

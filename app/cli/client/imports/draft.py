@@ -35,6 +35,7 @@ class Draft:
     data: dict[str, Any] = field(default_factory=dict)
     checkpoint: dict[str, Any] = field(default_factory=dict)
     output: dict[str, Any] = field(default_factory=dict)
+    tracking: list[dict[str, str]] = field(default_factory=list)
 
     @property
     def has_adapter(self) -> bool:
@@ -81,6 +82,7 @@ class Draft:
             "data_config": self.data,
             "resource_config": {"device_type": "cuda", "gpu_count": self.gpus},
             **({"output_config": output} if output else {}),
+            **({"tracking": self.tracking} if self.tracking else {}),
         }
         return Imported(document, self.keys.left)
 

@@ -14,6 +14,7 @@ from app.cli.client.imports.llama_factory_keys import REASONS, SILENT
 from app.cli.client.imports.results import choose_best, evaluate
 from app.cli.client.imports.schedule import apply_optimizer, apply_schedule
 from app.cli.client.imports.sharding import apply_deepspeed, apply_fsdp
+from app.cli.client.imports.tracking import add_reported
 
 _HYPERPARAMETERS = {
     "learning_rate": "learning_rate",
@@ -70,6 +71,7 @@ def imported(keys: Keys, folder: Path, *, default_name: str, gpus: int) -> Impor
         apply_fsdp(draft, options, settings if isinstance(settings, Mapping) else {})
     _data(draft, folder)
     _evaluation_and_saves(draft)
+    add_reported(draft)
     keys.leave_rest(REASONS, silent=SILENT)
     return draft.finished()
 

@@ -1,7 +1,8 @@
 """Why options of LLaMA-Factory are not carried over, or what stands in their place."""
 
+from app.cli.client.imports.tracking import ONE_RUN, OTHERS, TO_TRACKIO
+
 _KERNELS = "the trainers choose their kernels by themselves"
-_TRACKING = "tracking sends metrics to a server of yours: docs/how-to/tracking.md"
 _TOKENS = "data_config.preprocess.tokenizer_config.additional_special_tokens adds special tokens"
 _OPTIMIZER = "no optimizer of ours; known: adamw_torch_fused, adamw_torch, adafactor, adagrad, rmsprop, sgd"
 _INITIAL = "adapters begin as LoRA's do"
@@ -74,9 +75,10 @@ REASONS = {
     "hf_hub_token": "base_model.credentials, output_config.hub_token, or HF_TOKEN of the nodes",
     "ms_hub_token": "no storage of ours",
     "export_*": "output_config.export_format and merge_lora",
-    "report_to": _TRACKING,
-    "use_swanlab": _TRACKING,
-    "swanlab_*": _TRACKING,
+    "wandb_*": ONE_RUN,
+    "trackio_*": TO_TRACKIO,
+    "use_swanlab": OTHERS,
+    "swanlab_*": OTHERS,
     "resume_from_checkpoint": "training_config.resume_from_checkpoint takes a checkpoint of a job: ckpt-…, job-…",
     "eval_steps": "is a number of steps here: evaluation.steps",
     "save_steps": "is a number of steps here: output_config.checkpoint.save_steps",

@@ -17,7 +17,7 @@ from trainyard._downloads import TAG, UNFINISHED
 from trainyard.client import Client, ClientError, Job
 from trainyard.records import Artifact
 
-KINDS = ("model", "tensorboard", "diagnostics", "all")
+KINDS = ("model", "tensorboard", "wandb", "diagnostics", "all")
 AT_ONCE = 4
 MEGABYTE = 1_000_000
 

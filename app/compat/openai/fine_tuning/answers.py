@@ -32,7 +32,7 @@ class FineTuningJobSchema(Schema):
     method = AsStored({**_OBJECT, "description": "With numbers in place of auto"})
     user_provided_suffix = fields.String(allow_none=True)
     metadata = AsStored(_OBJECT_OR_NULL)
-    integrations = AsStored({"type": "null"})
+    integrations = AsStored({"type": ["array", "null"], "items": _OBJECT, "description": "As they were given"})
     trainyard = AsStored({**_OBJECT, "description": "job_id, status and pending_reason of the native API"})
 
 

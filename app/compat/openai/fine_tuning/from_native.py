@@ -9,7 +9,7 @@ from app.compat.openai.bodies import seconds, seconds_or_none
 from app.compat.openai.fine_tuning import rates
 from app.compat.openai.fine_tuning.data_files import TRAINING_FILE, VALIDATION_FILE
 from app.compat.openai.fine_tuning.graders import grader_of, param_of, retold
-from app.compat.openai.fine_tuning.naming import DIALECT, DPO, REINFORCEMENT, SUPERVISED
+from app.compat.openai.fine_tuning.naming import DIALECT, DPO, INTEGRATIONS, REINFORCEMENT, SUPERVISED
 from app.domain.lifecycle.states import TERMINAL, JobState
 from app.services.jobs.details import JobDetails
 
@@ -76,7 +76,7 @@ def job_of(details: JobDetails, model: str | None = None, result_files: Sequence
         "method": method,
         "user_provided_suffix": foreign.get("suffix"),
         "metadata": foreign.get("metadata"),
-        "integrations": None,
+        INTEGRATIONS: foreign.get(INTEGRATIONS),
         "trainyard": {"job_id": job.id, "status": job.status, "pending_reason": details.pending_reason},
     }
 

@@ -11,6 +11,8 @@ REST = "trainyard"  # the field that takes parts of a job document
 SUPERVISED, DPO, REINFORCEMENT = "supervised", "dpo", "reinforcement"
 METHODS = (SUPERVISED, DPO, REINFORCEMENT)
 TOP_LEVEL = "hyperparameters"  # the deprecated place
+INTEGRATIONS = "integrations"
+IN_RUNS = {"project": "experiment", "name": "run_name", "entity": "entity", "tags": "tags"}  # of W&B: its name → ours
 _SECTION = "training_config.hyperparameters"
 _NAMES = {
     "name": "suffix",
@@ -44,11 +46,14 @@ def place_of(method: str, *, top_level: bool) -> str:
     return TOP_LEVEL if top_level else f"method.{method}.hyperparameters"
 
 
-def naming_of(method: str, *, top_level: bool) -> Naming:
+def naming_of(method: str, *, top_level: bool, integrations: int = 0) -> Naming:
     """What the client calls the fields of the document; all others are those of `trainyard`."""
     place = place_of(method, top_level=top_level)
-    its = {**_OF_HYPERPARAMETERS, **_OF_METHODS[method]}
-    return Naming({**_NAMES, **{native: f"{place}.{name}" for native, name in its.items()}}, REST, holds_native=True)
+    its = {native: f"{place}.{name}" for native, name in {**_OF_HYPERPARAMETERS, **_OF_METHODS[method]}.items()}
+    for number in range(integrations):
+        ours, run = f"tracking.{number}", f"{INTEGRATIONS}.{number}"
+        its |= {ours: run, **{f"{ours}.{native}": f"{run}.wandb.{name}" for name, native in IN_RUNS.items()}}
+    return Naming({**_NAMES, **its}, REST, holds_native=True)
 
 
 @contextmanager

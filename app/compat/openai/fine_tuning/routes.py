@@ -11,7 +11,7 @@ from app.compat.openai.fine_tuning import lookup
 from app.compat.openai.fine_tuning.answers import CheckpointsSchema, EventsSchema, FineTuningJobSchema, JobsSchema
 from app.compat.openai.fine_tuning.data_files import TRAINING_FILE, VALIDATION_FILE
 from app.compat.openai.fine_tuning.from_native import STATUSES, job_of
-from app.compat.openai.fine_tuning.naming import TOP_LEVEL, naming_of, renamed
+from app.compat.openai.fine_tuning.naming import INTEGRATIONS, TOP_LEVEL, naming_of, renamed
 from app.compat.openai.fine_tuning.schemas import (
     CheckpointsQuerySchema,
     CreateJobSchema,
@@ -59,7 +59,7 @@ def create_job(body: dict[str, Any]) -> Reply:
         return Reply(job_of(of_new(submitted.job), row.name), warnings=submitted.warnings)
 
     answering = ReplyRecorder(render)
-    naming = naming_of(asked.method, top_level=TOP_LEVEL in body)
+    naming = naming_of(asked.method, top_level=TOP_LEVEL in body, integrations=len(body.get(INTEGRATIONS) or ()))
     with renamed(naming):
         document = validated(_DOCUMENT, native.document)
         origin = Origin(foreign=native.foreign, retold=naming.line)

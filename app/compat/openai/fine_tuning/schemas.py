@@ -11,6 +11,8 @@ from app.compat.openai.bodies import metadata_map
 from app.compat.openai.fine_tuning.auto import AUTO
 from app.compat.openai.fine_tuning.naming import METHODS
 from app.domain.model_names import SUFFIX, SUFFIX_RULE
+from app.domain.spec.model import WANDB
+from app.domain.spec.rules.tracking import LONGEST_TAG, MOST_TAGS, MOST_TRACKERS
 from app.schemas.documents import DocumentSchema
 from app.schemas.queries import QueryWhole
 from app.schemas.strict_fields import Choice, FreeObject, Matching, Section, Text, Whole, says
@@ -84,9 +86,16 @@ class MethodSchema(DocumentSchema):
     reinforcement = Section(ReinforcementSchema)
 
 
+class WandbSchema(DocumentSchema):
+    project = Text(longest=128, shortest=1, required=True, **says("The project of W&B"))
+    name = Text(longest=128, shortest=1, **says("The name of the run; default that of the job"))
+    entity = Text(longest=128, shortest=1, **says("The user or team; default that of the key's owner"))
+    tags = fields.List(Text(longest=LONGEST_TAG, shortest=1), validate=validate.Length(max=MOST_TAGS))
+
+
 class IntegrationSchema(DocumentSchema):
-    type = Text(longest=64, required=True)
-    wandb = FreeObject()
+    type = Choice((WANDB,), required=True)
+    wandb = Section(WandbSchema, required=True)
 
 
 class CreateJobSchema(DocumentSchema):
@@ -104,7 +113,9 @@ class CreateJobSchema(DocumentSchema):
     seed = Whole(0, _LARGEST_SEED, **says("Default: drawn, and in the answer"))
     metadata = metadata_map("Up to 16 pairs, also labels of the job, as openai.NAME")
     integrations = fields.List(
-        fields.Nested(IntegrationSchema), validate=validate.Length(max=5), **says("Refused; use trainyard.tracking")
+        fields.Nested(IntegrationSchema),
+        validate=validate.Length(max=MOST_TRACKERS),
+        **says("Runs of W&B, with the key that the operator stores for the project"),
     )
     trainyard = FreeObject(**says("Parts of a job document, which are merged with what the other fields say"))
 

@@ -9,8 +9,19 @@ from app.compat.openai.fine_tuning.data_files import TRAINING_FILE, VALIDATION_F
 from app.compat.openai.fine_tuning.graders import FIELD as GRADER_FIELD
 from app.compat.openai.fine_tuning.graders import GRADER, REWARD, native_of
 from app.compat.openai.fine_tuning.merging import document_of, fill, found_at, say
-from app.compat.openai.fine_tuning.naming import DIALECT, DPO, REINFORCEMENT, REST, SUPERVISED, TOP_LEVEL, place_of
+from app.compat.openai.fine_tuning.naming import (
+    DIALECT,
+    DPO,
+    IN_RUNS,
+    INTEGRATIONS,
+    REINFORCEMENT,
+    REST,
+    SUPERVISED,
+    TOP_LEVEL,
+    place_of,
+)
 from app.domain.errors import BadSpec, NotSupportedYet
+from app.domain.spec.model import WANDB
 from app.schemas.jobs import LABEL_KEY
 from app.services.model_registry.resolving import BaseChoice
 
@@ -75,6 +86,7 @@ def to_native(asked: Asked) -> Native:
     _refuse_contradictions(asked)
     document = document_of(asked.body.get(REST) or {})
     _say_names(document, asked)
+    _say_integrations(document, asked)
     _say_data(document, asked)
     _fill_trainer(document, asked)
     _OF_METHODS[asked.method](document, asked)
@@ -93,13 +105,6 @@ def _refuse_contradictions(asked: Asked) -> None:
         raise BadSpec("say hyperparameters in method alone; at the top level they are deprecated", field=TOP_LEVEL)
     if TOP_LEVEL in body and method != SUPERVISED:
         raise BadSpec(f"say them in method.{method}: at the top level they are those of supervised", field=TOP_LEVEL)
-    if body.get("integrations"):
-        raise NotSupportedYet(
-            "an integration has no API key, and projects have none of W&B; leave it out and give "
-            f"{{kind: wandb, token: …}} in {REST}.tracking, or upload the run yourself (`trainyard wandb JOB`, then "
-            "`wandb sync`)",
-            field="integrations",
-        )
     refuse_unfit(asked.training, method, TRAINING_FILE)
     if asked.validation is not None:
         refuse_unfit(asked.validation, method, VALIDATION_FILE)
@@ -121,6 +126,16 @@ def label_of(name: str, value: str) -> str | None:
     """The label of a pair of metadata; None for one that labels can't hold."""
     label = f"{LABEL}{name}"
     return label if LABEL_KEY.fullmatch(label) is not None and len(value) <= LONGEST_LABEL else None
+
+
+def _say_integrations(document: dict[str, Any], asked: Asked) -> None:
+    """Each is a run of W&B; an integration has no key, so that it needs one which the operator stores."""
+    runs = [
+        {"kind": WANDB, **{native: given for name, native in IN_RUNS.items() if (given := each[WANDB].get(name))}}
+        for each in asked.body.get(INTEGRATIONS) or ()
+    ]
+    if runs:
+        say(document, "tracking", runs, INTEGRATIONS)
 
 
 def _say_data(document: dict[str, Any], asked: Asked) -> None:
@@ -250,7 +265,7 @@ def _split(document: dict[str, Any], batch: int, devices: int, put: Any) -> None
 
 
 def _stored(document: Mapping[str, Any], asked: Asked) -> dict[str, Any]:
-    names = ("model", TRAINING_FILE, VALIDATION_FILE, "suffix", "metadata")
+    names = ("model", TRAINING_FILE, VALIDATION_FILE, "suffix", "metadata", INTEGRATIONS)
     given = {name: value for name, value in asked.hyperparameters.items() if not auto.is_left({name: value}, name)}
     given.pop("compute_multiplier", None)  # it is rounded: say what is trained
     method: dict[str, Any] = {"hyperparameters": {**rates.hyperparameters_of(document), **given}}

@@ -3,8 +3,9 @@
 Every rule is one of the instances on a single node, so that a placement keeps them all if each of its nodes does.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 
 from app.domain.scheduling.resources import Request
 from app.domain.scheduling.roles.wanted import Wanted
@@ -23,9 +24,17 @@ def preferred_of(request: Request) -> list[Asked]:
     return [(place, each) for place, role in enumerate(request.roles) for each in role.affinity if not each.required]
 
 
+def of_other_images(request: Request) -> Iterator[tuple[int, int]]:
+    """Places of two roles, both ways round, whose images differ: a node has one sandbox, with one image, for a job."""
+    for pair in permutations(range(len(request.roles)), 2):
+        if request.roles[pair[0]].image != request.roles[pair[1]].image:
+            yield pair
+
+
 @dataclass(frozen=True)
 class Neighbours:
-    """``apart``: roles that share no node. ``beside``: roles of which one instance must be on each node of the role.
+    """``apart``: roles that share no node, as those of other images. ``beside``: roles of which one instance must be on
+    each node of the role.
 
     ``whole``: roles of which all instances are on one node. ``alone``: of which each is on a node of its own.
     """
@@ -40,7 +49,7 @@ class Neighbours:
     def of(cls, request: Request, asked: Iterable[Asked]) -> "Neighbours":
         """Roles that the request does not have are left out."""
         places = {role.role: place for place, role in enumerate(request.roles)}
-        apart, whole, alone = set[tuple[int, int]](), set[int](), set[int]()
+        apart, whole, alone = set(of_other_images(request)), set[int](), set[int]()
         beside: dict[int, frozenset[int]] = {}
         for place, affinity in asked:
             other = places.get(affinity.role)

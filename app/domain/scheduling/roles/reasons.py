@@ -7,7 +7,9 @@ from app.domain.scheduling.filters import NAMED, could_fit, describe
 from app.domain.scheduling.filters import excluded as not_there
 from app.domain.scheduling.gang_placement import may_differ
 from app.domain.scheduling.resources import NodeCapacity, Request, RoleRequest
+from app.domain.scheduling.roles.neighbours import of_other_images
 from app.domain.scheduling.roles.packing import can_pack, emptied
+from app.domain.spec.image import NO_IMAGE
 from app.domain.spec.roles import SAME_NODE, Affinity
 
 
@@ -52,12 +54,18 @@ def _why(request: Request, nodes: Sequence[NodeCapacity]) -> str:
 
 
 def without_affinity(request: Request) -> Request:
-    return replace(request, roles=tuple(replace(role, affinity=()) for role in request.roles))
+    """As if all roles could be on any node: with one image, and without affinity."""
+    return replace(request, roles=tuple(replace(role, affinity=(), image=NO_IMAGE) for role in request.roles))
 
 
 def affinity_of(request: Request) -> str:
     """In words, what is required: ``reward on nodes of trainer, each rollout on a node of its own``."""
     words = [_in_words(role.role, each) for role in request.roles for each in role.affinity if each.required]
+    words += [
+        f"{request.roles[one].role} on other nodes than {request.roles[other].role}, which has another image"
+        for one, other in of_other_images(request)
+        if one < other
+    ]
     return ", ".join(words[:NAMED])
 
 

@@ -6,7 +6,7 @@ from app.domain.spec.frameworks.custom import MPI, launcher
 from app.domain.spec.frameworks.deepspeed import DEEPSPEED
 from app.domain.spec.frameworks.megatron import MEGATRON
 from app.domain.spec.inference import LM_EVAL
-from app.domain.spec.model import WANDB, JobDocument, ResourceConfig
+from app.domain.spec.model import CLAIM, CODE, DATA, MODEL, WANDB, JobDocument, Mount, ResourceConfig
 
 
 class Extra(NamedTuple):
@@ -37,6 +37,9 @@ LIMITS = "limits"
 # Nodes with it run jobs in a sandbox: with paths of `resource_config.mounts`, and as `resource_config.user`.
 MOUNTS = "mounts"
 
+# Nodes with it mount parts of volume claims, as directories that other jobs can't exchange.
+CLAIM_PARTS = "mounts:parts"
+
 # Nodes with it run scripts in images of `resource_config.image`.
 IMAGES = "images"
 
@@ -56,8 +59,13 @@ NOT_ON_SEVERAL = (
     "node, and for roles that run beside each other (affinity)"
 )
 
+# On nodes with it ranks of several nodes, which use the machines' network, are reached by each other alone.
+PEERS = "sandbox:peers"
+
 # Nodes with it make package environments of `training_config.packages`, with the versions of Python that they name.
 PACKAGES, PYTHON = "packages", "python:"
+
+_CLAIM_SCHEME = "pvc://"
 
 # How an operator makes a node offer an implicit capability.
 HOW_TO_OFFER = {
@@ -65,6 +73,9 @@ HOW_TO_OFFER = {
     "it as root, or in a systemd unit with Delegate=yes",
     MOUNTS: f"resource_config.mounts, user and limits.shm_mb need {MOUNTS}, and a node offers it when its jobs run in "
     "a sandbox: remove TRAINYARD_NODE_SANDBOX=process there",
+    CLAIM_PARTS: f"a mount of a part of a volume claim needs {CLAIM_PARTS}, and a node offers it when its worker may "
+    "make namespaces: run it as root, or let its programs make them (kernel.apparmor_restrict_unprivileged_userns, "
+    "user.max_user_namespaces), and start it again",
     PACKAGES: f"training_config.packages needs {PACKAGES}, and a node offers it when its worker finds uv and "
     "TRAINYARD_PACKAGES_ENABLED is not false: pip install 'trainyard[train]' there, and start the worker again",
     IMAGES: f"resource_config.image needs {IMAGES}, and a node offers it when its jobs run in a sandbox and its worker "
@@ -80,6 +91,8 @@ HOW_TO_OFFER = {
     "landlock switched on)",
     NETWORK: f"a node offers {NETWORK} when its jobs run in a sandbox with a network of their own: remove "
     "TRAINYARD_NODE_NETWORK=host and TRAINYARD_NODE_SANDBOX=process there",
+    PEERS: f"a node offers {PEERS} when its attempts have users of their own ({OWN_USER}), its worker finds nft and "
+    "may set rules with it, and TRAINYARD_NODE_NETWORK is not host there: `trainyard doctor` there says what it lacks",
     MPI: f"A node offers {MPI} when its worker finds mpirun: install Open MPI there",
     **{
         extra.name: f"{framework} needs it, and a node offers {extra.name} when its worker finds the library: "
@@ -101,7 +114,8 @@ def how_to_offer(word: str) -> str:
         version = word.removeprefix(PYTHON)
         return (
             f"training_config.packages.python needs {word}, and a node offers it when its worker finds python{version} "
-            "in /usr/bin or /usr/local/bin: install it there with its venv module, or name a version that is offered"
+            "in /usr/bin, /usr/local/bin or below a directory of TRAINYARD_NODE_SOFTWARE: install it there with its "
+            "venv module, writable for its owner alone, or name a version that is offered"
         )
     return HOW_TO_OFFER.get(word, "")
 
@@ -115,19 +129,38 @@ def needed(document: JobDocument) -> frozenset[str]:
     measured = document.inference.benchmarks if document.inference is not None else ()
     if any(each.name.partition(":")[0] == LM_EVAL for each in measured):
         words.add(EVALUATE.name)
-    if any(tracker.kind == WANDB for tracker in document.tracking):
+    if any(tracker.kind == WANDB and not tracker.is_offline for tracker in document.tracking):
         words.add(WANDB_CLIENT.name)
     resources = document.resource_config
     if resources.limits.need_control_groups and resources.limits.required:
         words.add(LIMITS)
     if _needs_sandbox(resources):
         words.add(MOUNTS)
+    if _mounts_claim_parts(document):
+        words.add(CLAIM_PARTS)
     if resources.image.reference:
         words.add(IMAGES)
     packages = document.training_config.packages
     if packages is not None and packages.are_certain:
         words |= {PACKAGES, *([f"{PYTHON}{packages.python}"] if packages.python else [])}
     return frozenset(words | ({MPI} if launcher(document) == MPI else set()))
+
+
+def _mounts_claim_parts(document: JobDocument) -> bool:
+    """Inputs in a claim are parts of it, wherever they are mounted."""
+    training, sources = document.training_config, document.data_config.sources
+
+    def is_part(mount: Mount) -> bool:
+        if mount.type == CLAIM:
+            return bool(mount.sub_path)
+        inputs: dict[str, list[str | None]] = {
+            DATA: [source.path for source in sources],
+            MODEL: [training.base_model.model_id],
+            CODE: [training.framework.custom_code_dir, training.framework.custom_script_path],
+        }
+        return any((path or "").startswith(_CLAIM_SCHEME) for path in inputs.get(mount.type, ()))
+
+    return any(mount.required and is_part(mount) for mount in document.resource_config.mounts)
 
 
 def _needs_sandbox(resources: ResourceConfig) -> bool:

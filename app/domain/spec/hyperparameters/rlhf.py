@@ -154,12 +154,11 @@ ROWS = (
     *_OF_REWARD_MODELS,
 )
 # For sharded models: PPO's critic and stored completions belong to one rank. The engine needs a whole model, which
-# FSDP can hand over to rollouts.
+# they can hand over to rollouts.
 ROWS_OF_SHARDS = (
     replace(_ALGORITHM, choices=tuple(each for each in ALGORITHMS if each != PPO)),
     *(item for item in ROWS[1:] if item.only_with != (ALGORITHM, (PPO,))),
 )
-ROWS_OF_RANKS = tuple(item for item in ROWS_OF_SHARDS if item.name != GENERATION_BACKEND)
 
 
 def method_of(training_type: str, values: Mapping[str, Value]) -> str:

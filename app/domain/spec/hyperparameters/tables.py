@@ -348,7 +348,7 @@ TABLES: dict[tuple[str, str], tuple[Hyperparameter, ...]] = {
     ),
     ("DEEPSPEED", "DPO"): _sharded((_learning_rate(1e-6), *_COMMON, *_PREFERENCES, *_CHOSEN_ADAPTER)),
     ("DEEPSPEED", "RLHF"): _sharded(
-        (_learning_rate(1e-6), *_COMMON, *rlhf.ROWS_OF_RANKS, _WITHOUT_DROPOUT, *_CHOSEN_ADAPTER)
+        (_learning_rate(1e-6), *_COMMON, *rlhf.ROWS_OF_SHARDS, _WITHOUT_DROPOUT, *_CHOSEN_ADAPTER)
     ),
     ("DEEPSPEED", "CONTINUED_PRETRAIN"): _sharded((_learning_rate(2e-5), *_COMMON, *_REGULARIZATION)),
     ("MEGATRON", "SFT"): _MEGATRON_SUPERVISED,

@@ -93,7 +93,7 @@ def _check_roles(document: JobDocument, rules: ReadingRules) -> None:
 
 
 def _check_rollout(document: JobDocument) -> None:
-    for rule in (*_OF_RESOURCES, training.environment_leaves_the_platform_alone):
+    for rule in (*_OF_RESOURCES, training.environment_leaves_the_platform_alone, image.image_is_of_a_script):
         rule(document)
 
 

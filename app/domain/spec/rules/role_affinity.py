@@ -1,9 +1,10 @@
 """Rules of ``tasks[].affinity``: which roles are named, and what no placement could keep."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from app.domain.errors import BadSpec
 from app.domain.spec.model import JobDocument
+from app.domain.spec.role_documents import image_of_role
 from app.domain.spec.roles import OTHER_NODES, SAME_NODE, Role, together_with
 
 MOST_PREFERENCES = 8  # each takes another packing of all instances
@@ -44,6 +45,7 @@ def affinity_can_be_kept(document: JobDocument) -> None:
     apart = {(name, other) for name, role in roles.items() for other in _required(role, OTHER_NODES) - {name}}
     for number, role in enumerate(document.tasks):
         together = together_with(role.role, beside)
+        _refuse_other_images(number, document, [roles[name] for name in sorted(together)])
         for one in sorted(together):
             for other in sorted(together):
                 if (one, other) in apart:
@@ -53,6 +55,17 @@ def affinity_can_be_kept(document: JobDocument) -> None:
                         field=f"tasks.{number}.affinity",
                     )
         _refuse_too_few(number, role, [roles[name] for name in sorted(together)])
+
+
+def _refuse_other_images(number: int, document: JobDocument, together: Sequence[Role]) -> None:
+    first = image_of_role(document, together[0])
+    other = next((role for role in together if image_of_role(document, role) != first), None)
+    if other is not None:
+        raise BadSpec(
+            f"every node of {document.tasks[number].role} would have {together[0].role} and {other.role}, whose images "
+            "differ, and a job has one image on a node; give them the same image, or leave this affinity out",
+            field=f"tasks.{number}.affinity",
+        )
 
 
 def _refuse_too_few(number: int, role: Role, together: Iterable[Role]) -> None:

@@ -1,17 +1,16 @@
 """Rules of roles that are parts of a built-in trainer: one trains a policy, another makes its completions."""
 
-from app.domain.errors import BadSpec, NotSupportedYet
-from app.domain.spec.document import is_custom, trainer, typed_hyperparameters
+from app.domain.errors import BadSpec
+from app.domain.spec.document import is_custom, trainer
 from app.domain.spec.frameworks.deepspeed import DEEPSPEED
 from app.domain.spec.frameworks.fsdp import FSDP
-from app.domain.spec.hyperparameters.parsing import InvalidHyperparameter
 from app.domain.spec.hyperparameters.rlhf import ALGORITHM, ENGINE, GENERATION_BACKEND, GRPO, RLOO
-from app.domain.spec.hyperparameters.tables import USE_LORA
 from app.domain.spec.model import JobDocument
 from app.domain.spec.roles import ROLE, ROLLOUT, SCRIPT, TASK, TRAIN
 
-WHOLE = "HF_TRAINER"  # whose ranks have all weights
-FRAMEWORKS = (WHOLE, FSDP)
+WHOLE = "HF_TRAINER"  # whose ranks have all that is trained
+DIVIDED = (FSDP, DEEPSPEED)
+FRAMEWORKS = (WHOLE, *DIVIDED)
 METHOD = "RLHF"
 ALGORITHMS = (GRPO, RLOO)
 _OF_PROGRAMS = ("environment",)  # what the training_config of such a role may have
@@ -34,16 +33,11 @@ def _require_policy(document: JobDocument) -> None:
     algorithm = str(document.training_config.hyperparameters.get(ALGORITHM) or GRPO).strip()
     if framework in FRAMEWORKS and training_type == METHOD and algorithm in ALGORITHMS:
         return
-    if framework == DEEPSPEED and training_type == METHOD:
-        raise NotSupportedYet(
-            f"{framework} divides weights, and can't hand them over to rollouts; use {' or '.join(FRAMEWORKS)}",
-            field="training_config.framework.type",
-        )
     named = f"{training_type} with {ALGORITHM} {algorithm}" if training_type == METHOD else training_type
     raise BadSpec(
         f"roles are for the scripts and commands of framework CUSTOM, and for {METHOD} with {ALGORITHM} "
-        f"{' or '.join(ALGORITHMS)} of {' or '.join(FRAMEWORKS)}: {framework} {named} starts equal ranks; leave tasks "
-        "out",
+        f"{' or '.join(ALGORITHMS)} of {WHOLE}, {' or '.join(DIVIDED)}: {framework} {named} starts equal ranks; leave "
+        "tasks out",
         field="tasks",
     )
 
@@ -106,26 +100,13 @@ def programs_have_the_jobs_settings(document: JobDocument) -> None:
             )
 
 
-def what_is_handed_over_is_whole(document: JobDocument) -> None:
-    """FSDP gathers the weights that it trains; those below an adapter would have to be compared with the rollouts'."""
-    try:
-        has_adapter = trainer(document)[0] == FSDP and typed_hyperparameters(document)[USE_LORA]
-    except InvalidHyperparameter:
-        return  # a later rule names it
-    if has_adapter:
-        raise NotSupportedYet(
-            f"an adapter on a model that {FSDP} divides can't be handed over to rollouts; use {WHOLE}, or leave "
-            f"{USE_LORA} out",
-            field=f"training_config.hyperparameters.{USE_LORA}",
-        )
-
-
 def engine_has_whole_weights(document: JobDocument) -> None:
     """Of a job without roles."""
     asked = str(document.training_config.hyperparameters.get(GENERATION_BACKEND) or "").strip()
-    if trainer(document)[0] == FSDP and asked == ENGINE:
+    framework = trainer(document)[0]
+    if framework in DIVIDED and asked == ENGINE:
         raise BadSpec(
-            f"the engine needs a whole model, and the ranks of {FSDP} have a part of it each; add a role with program "
+            f"the engine needs a whole model, and {framework} divides it among ranks; add a role with program "
             f"{ROLLOUT} that makes the completions, or leave {GENERATION_BACKEND} out",
             field=f"training_config.hyperparameters.{GENERATION_BACKEND}",
         )
@@ -159,5 +140,4 @@ LATER_RULES = (
     programs_have_the_jobs_settings,
     scripts_are_named,
     rollouts_are_of_the_engine,
-    what_is_handed_over_is_whole,
 )

@@ -1,4 +1,4 @@
-"""Rules of ``tracking``: where a job's metrics are sent, besides the database."""
+"""Rules of ``tracking``: where a job's metrics are sent, or written for an upload, besides the database."""
 
 import re
 from urllib.parse import unquote, urlsplit
@@ -7,17 +7,18 @@ from app.domain.errors import BadSpec, NotSupportedYet
 from app.domain.spec.locations.hosts import address_of, is_allowed
 from app.domain.spec.locations.paths import ReadingRules
 from app.domain.spec.locations.service_urls import check_service_url
-from app.domain.spec.model import MLFLOW, WANDB, JobDocument, Tracker
+from app.domain.spec.model import MLFLOW, OFFLINE, TRACKIO, WANDB, JobDocument, Tracker
 from app.domain.spec.secrets import MASK
 from app.domain.suggestions import did_you_mean
 
-TRACKIO = "trackio"
-KINDS = (MLFLOW, WANDB)
+KINDS = (MLFLOW, TRACKIO, WANDB)
 WANDB_URL = "https://api.wandb.ai"
 MOST_TRACKERS = 4
 ALLOW_SETTING = "TRAINYARD_TRACKING_ALLOW"
+KEY_SECRET, KEY_FILE, URL_FILE = "wandb", "api_key", "base_url"  # of the project, among the operator's secret files
+LONGEST_TAG, MOST_TAGS = 64, 32  # the former is W&B's
 
-_BELOW = {MLFLOW: "/api/2.0/mlflow", WANDB: "/graphql"}
+_BELOW = {MLFLOW: "/api/2.0/mlflow", TRACKIO: "/api", WANDB: "/graphql"}
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 _ODD = r"/\#?%:"
 # What W&B's client (0.31) takes for a page of W&B's instead of its API, and the hosts that it replaces by others.
@@ -26,6 +27,8 @@ _FORGE_HOSTS = ("forge.coreweave.com", "qa.forge.coreweave.com")
 _SHORTEST_KEY, _LONGEST_PROJECT = 40, 128  # of the same client
 _JWT = re.compile(r"[\w-]+\.[\w-]+\.[\w-]+", re.ASCII)
 _KEY = re.compile(rf"[\w-]{{{_SHORTEST_KEY},}}", re.ASCII)
+_SPACES = ".hf.space"
+_OF_TRACKIO = re.compile(r"[A-Za-z0-9_-]*")
 _NOT_IN_WANDB = re.compile(rf"[{re.escape(_ODD)}\s]")  # of a project, and of an entity
 _USERNAME = re.compile(r"[\x21-\x39\x3b-\x7e]+")  # without a colon, which ends it in the header
 
@@ -36,9 +39,11 @@ def check(document: JobDocument, rules: ReadingRules) -> None:
     for number, tracker in enumerate(document.tracking):
         field = f"tracking.{number}"
         _check_kind(tracker, field)
+        _check_mode(tracker, field)
         _check_url(tracker, rules, field)
         _check_login(tracker, field)
-        _check_wandb(tracker, field)
+        _check_wandb(tracker, rules, field)
+        _check_trackio(tracker, rules, field)
         _check_token_is_safe(tracker, rules, field)
         place = _place(tracker, rules)
         if place in seen:
@@ -48,18 +53,31 @@ def check(document: JobDocument, rules: ReadingRules) -> None:
                 field=field,
             )
         seen.add(place)
+    offline = [number for number, tracker in enumerate(document.tracking) if tracker.is_offline]
+    if len(offline) > 1:
+        raise BadSpec(
+            "a job is one offline run; leave the others out, wandb sync --project uploads it to other projects, too",
+            field=f"tracking.{offline[1]}.mode",
+        )
 
 
 def _check_kind(tracker: Tracker, field: str) -> None:
-    if tracker.kind == TRACKIO:
-        raise NotSupportedYet(
-            f"kind {TRACKIO} is not served: its protocol is documented for its own client alone; use another: "
-            f"{', '.join(KINDS)}",
-            field=f"{field}.kind",
-        )
     if tracker.kind not in KINDS:
         known = ", ".join(KINDS) + did_you_mean(tracker.kind, KINDS)
         raise BadSpec(f"unknown kind {tracker.kind[:64]!r}; known: {known}", field=f"{field}.kind")
+
+
+def _check_mode(tracker: Tracker, field: str) -> None:
+    if tracker.mode is not None and tracker.kind != WANDB:
+        raise BadSpec(f"only kind {WANDB} has a mode; leave it out", field=f"{field}.mode")
+    if not tracker.is_offline:
+        return
+    for name, value in (("url", tracker.url), ("username", tracker.username), ("token", tracker.token)):
+        if value is not None:
+            raise BadSpec(
+                f"has no effect with mode {OFFLINE}, which sends nothing; leave it out, or the mode",
+                field=f"{field}.{name}",
+            )
 
 
 def _check_url(tracker: Tracker, rules: ReadingRules, field: str) -> None:
@@ -72,7 +90,9 @@ def _check_url(tracker: Tracker, rules: ReadingRules, field: str) -> None:
         )
     if "?" in tracker.url:
         below = _BELOW[tracker.kind]
-        raise BadSpec(f"the URL has no query; give the address below which {below} is", field=f"{field}.url")
+        raise BadSpec(
+            f"the URL has no query; give the address below which {below} is, and a token as token", field=f"{field}.url"
+        )
     check_service_url(
         tracker.url,
         rules.tracking_allow,
@@ -116,22 +136,41 @@ def _is_past_proxies(url: str) -> bool:
     return host == "localhost" or (address is not None and (address.is_loopback or address.version == 6))
 
 
-def _check_wandb(tracker: Tracker, field: str) -> None:
+def _check_wandb(tracker: Tracker, rules: ReadingRules, field: str) -> None:
     """What differs from other kinds."""
     if tracker.kind != WANDB:
         if tracker.entity:
             raise BadSpec(f"only kind {WANDB} has an entity; leave it out", field=f"{field}.entity")
+        if tracker.tags:
+            raise BadSpec(
+                f"only kind {WANDB} has tags; leave them out, labels of the job are tags of all kinds",
+                field=f"{field}.tags",
+            )
         return
     if tracker.username:
         raise BadSpec(f"kind {WANDB} has no username; give the API key as token", field=f"{field}.username")
+    if not tracker.is_offline:
+        _check_key(tracker, rules, field)
+    _check_names(tracker, field)
+
+
+def _check_key(tracker: Tracker, rules: ReadingRules, field: str) -> None:
     if not tracker.token:
-        raise BadSpec(f"kind {WANDB} needs token, an API key of the server", field=f"{field}.token")
+        place = f"{rules.project}/{KEY_SECRET}/{KEY_FILE} below TRAINYARD_SECURITY_SECRETS_DIR"
+        raise BadSpec(
+            f"kind {WANDB} needs token, an API key of the server. Without token and url, the project's own key is "
+            f"used, which the operator stores as the file {place}. mode {OFFLINE} needs none",
+            field=f"{field}.token",
+        )
     if tracker.token != MASK and not _is_key(tracker.token):
         raise BadSpec(
             f"a key of W&B has at least {_SHORTEST_KEY} letters, digits, _ and -, behind a prefix that ends with - if "
             "it has one; copy the whole key",
             field=f"{field}.token",
         )
+
+
+def _check_names(tracker: Tracker, field: str) -> None:
     if len(tracker.experiment or "") > _LONGEST_PROJECT:
         raise BadSpec(
             f"a project of W&B has at most {_LONGEST_PROJECT} characters; give a shorter name",
@@ -140,6 +179,31 @@ def _check_wandb(tracker: Tracker, field: str) -> None:
     for name, value in (("experiment", tracker.experiment), ("entity", tracker.entity)):
         if value is not None and _NOT_IN_WANDB.search(value) is not None:
             raise BadSpec(f"W&B takes no spaces and none of the characters {_ODD} in names", field=f"{field}.{name}")
+
+
+def _check_trackio(tracker: Tracker, rules: ReadingRules, field: str) -> None:
+    if tracker.kind != TRACKIO:
+        return
+    if (urlsplit(tracker.url or "").hostname or "").rstrip(".").endswith(_SPACES):
+        raise NotSupportedYet(
+            "a Space of Hugging Face takes tokens of the hub, which are sent to no tracking server; give the address "
+            "of a Trackio server of your own (trackio show --host), or upload the run to a Space from there (trackio "
+            "sync)",
+            field=f"{field}.url",
+        )
+    if tracker.username:
+        raise BadSpec(f"kind {TRACKIO} has no username; give the write token as token", field=f"{field}.username")
+    if not tracker.token:
+        raise BadSpec(
+            f"kind {TRACKIO} needs token, the server's write token, which trackio show prints", field=f"{field}.token"
+        )
+    project = tracker.experiment or rules.project
+    if _OF_TRACKIO.fullmatch(project) is None:
+        raise BadSpec(
+            f"{project!r:.100}: Trackio keeps letters, digits, - and _ of a project's name and drops the rest, so that "
+            "it would become another one; give experiment with these alone",
+            field=f"{field}.experiment",
+        )
 
 
 def _is_key(token: str) -> bool:

@@ -13,6 +13,7 @@ from app.domain.ids import new_id
 from app.domain.nodes.sandboxes import AT_OWN_RISK, BUBBLEWRAP, LANDLOCK, PROCESS, WAYS_OUT, WITHOUT_NAMESPACES
 from app.host.bubblewrap import lack_of_sandbox
 from app.host.fork_servers import agents_socket, is_listening, supervisors_socket
+from app.host.guarded_ports import lack_of_guards
 from app.host.images import lack_of_images
 from app.host.landlock import lack_of_landlock
 from app.host.own_users import lack_of_users
@@ -134,7 +135,12 @@ def own_users(site: Site) -> Findings:
         found = f"attempts here have the host user of the worker, and none of their own: {lack}"
         may_have = settings.node.uids and os.geteuid() == 0
         return warning(found, "docs/reference/isolation.md#a-user-of-its-own") if may_have else skipped(found)
-    return fine(f"each attempt has a host user of its own, of {settings.node.uids}")
+    return fine(f"each attempt has a host user of its own, of {settings.node.uids}, {_guards(settings.node.uids)}")
+
+
+def _guards(uids: str) -> str:
+    lack = lack_of_guards(uids)
+    return f"but not its ports in the machine's network ({lack})" if lack else "and its ports in the machine's network"
 
 
 def images(site: Site) -> Findings:

@@ -1,8 +1,8 @@
 """Checks of recent attempts: that outcomes were recorded, and that no node repeatedly fails jobs."""
 
 from app.domain.nodes.quarantine import reason_for
-from app.services.attempts import outcome_errors
 from app.services.nodes import quarantine
+from app.services.operations import unrecorded_outcomes
 from app.services.operations.diagnosis.findings import Findings, failed, fine, warning
 from app.services.operations.diagnosis.site import Site
 
@@ -11,12 +11,12 @@ SHOWN = 3
 
 def written(site: Site) -> Findings:
     with site.db.read() as session:
-        count, jobs = outcome_errors.count(session), outcome_errors.newest(session, SHOWN)
+        count, jobs = unrecorded_outcomes.count(session), unrecorded_outcomes.newest(session, SHOWN)
     if not count:
         return fine("the outcomes of attempts were recorded")
     return failed(
         f"Trainyard failed to record the outcome of {count} attempt(s) within 24 hours, which is not a node's fault "
-        f"({outcome_errors.CAUSE}); the newest: {', '.join(jobs)}",
+        f"(OUTCOME_ERROR); the newest: {', '.join(jobs)}",
         "report this as a bug, with the traceback from the coordinator's log or supervisors.log of the node",
     )
 

@@ -76,7 +76,7 @@ def _is_whole(session: Session, sweep: Sweep, spec: SweepSpec) -> bool:
 
 def _forks_left(session: Session, sweep: Sweep, spec: SweepSpec, limits: Limits) -> int:
     """How many trials the budget allows yet."""
-    so_far = budget.used(session, sweep)
+    so_far = budget.used_of(session, sweep, spec)
     if sweep.status != SweepState.RUNNING or budget.exhausted(session, sweep, spec, so_far, limits):
         return 0
     most = budget.most_trials(spec, limits)

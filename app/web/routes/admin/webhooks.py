@@ -1,11 +1,13 @@
 """Webhooks: creating, changing and testing them, and their deliveries."""
 
+import re
 from typing import Any
 
 from flask import Blueprint, Response, url_for
+from marshmallow import fields, validate
 
 from app.domain.lifecycle.states import JobState
-from app.domain.webhooks import DELIVERY_STATES, EVENT_NAMES
+from app.domain.webhooks import DELIVERY_STATES, EVENT_NAMES, LONGEST_ADDRESS, MOST_RECIPIENTS
 from app.http.context import backend, caller, plane
 from app.http.operation import operation
 from app.http.pagination import page_request
@@ -25,7 +27,7 @@ blueprint = Blueprint("web_admin_webhooks", __name__)
 STATES = tuple(str(state) for state in JobState)
 EVENTS = tuple(name for name in EVENT_NAMES if name not in STATES)
 
-FORMATS = (("json", "JSON"), ("slack", "Slack"), ("teams", "Teams"))  # value and label of each of WEBHOOK_FORMATS
+FORMATS = (("json", "JSON"), ("slack", "Slack"), ("teams", "Teams"))  # of URLs; emails have a form of their own
 
 
 class WebhookListSchema(WebListSchema):
@@ -38,11 +40,24 @@ class DeliveryListSchema(WebListSchema):
     state = Choice(DELIVERY_STATES)
 
 
+class Addresses(fields.List[str]):
+    """One text with addresses, between which are commas or white space."""
+
+    def __init__(self) -> None:
+        super().__init__(Text(longest=LONGEST_ADDRESS, shortest=1), validate=validate.Length(1, MOST_RECIPIENTS))
+
+    def _deserialize(self, value: list[str], *args: Any, **kwargs: Any) -> list[Any]:
+        words = [word for text in value for word in re.split(r"[,;\s]+", text) if word]
+        return super()._deserialize(words, *args, **kwargs)
+
+
 class CreateWebhookFormSchema(CreateWebhookSchema):
+    recipients = Addresses()
     is_active = QueryFlag(load_default=True)  # type: ignore[assignment]  # a form has texts
 
 
 class ChangeWebhookFormSchema(ChangeWebhookSchema):
+    recipients = Addresses()
     is_active = QueryFlag(load_default=False)  # type: ignore[assignment]  # a form has texts
 
 
@@ -61,7 +76,8 @@ def webhooks(query: dict[str, Any]) -> Response:
 @blueprint.post("/admin/webhooks")
 @operation("Create a webhook", permission=Permission.MANAGE, media="html", **form(CreateWebhookFormSchema))
 def create_webhook(body: dict[str, Any]) -> Response:
-    new = _webhooks().create(caller(), WantedWebhook(**{**body, "event_types": tuple(body["event_types"])}))
+    lists = {"event_types": tuple(body["event_types"]), "recipients": tuple(body.get("recipients", ()))}
+    new = _webhooks().create(caller(), WantedWebhook(**{**body, **lists}))
     return shown_once("admin/new_webhook.html", new=new, title="New webhook")
 
 
@@ -123,10 +139,14 @@ def redeliver(webhook_id: str, delivery_id: str, body: dict[str, Any]) -> Respon
 
 
 def _choices() -> dict[str, Any]:
-    return {"states": STATES, "events": EVENTS, "formats": FORMATS}
+    smtp = backend().settings.smtp
+    return {
+        "states": STATES,
+        "events": EVENTS,
+        "formats": FORMATS,
+        "mail_domains": smtp.allowed_domains if smtp.host else (),
+    }
 
 
 def _webhooks() -> Webhooks:
-    settings = backend().settings.webhook
-    rules = WebhookRules(allow=settings.allow, max_per_project=settings.max_per_project)
-    return Webhooks(plane().db, plane().box, rules)
+    return Webhooks(plane().db, plane().box, WebhookRules.of(backend().settings))

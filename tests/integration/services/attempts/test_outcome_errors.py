@@ -14,8 +14,9 @@ from sqlalchemy import select, text
 from app.database.engine import Database
 from app.domain.lifecycle.states import JobState
 from app.models import Attempt, Job, Lease, NodeFault, Reservation
-from app.services.attempts import leases, outcome_errors
+from app.services.attempts import leases
 from app.services.attempts.leases import LiveLease
+from app.services.operations import unrecorded_outcomes
 from tests.builders.walks import NO_WAIT, job_of, make_gang, make_job, make_node, start_attempt, start_gang
 from tests.systems.supervising import SLEEPS, World, environment, rows
 
@@ -71,8 +72,8 @@ def test_a_job_that_cannot_be_ended_as_it_should_is_let_go_all_the_same(
     assert "the outcome SUPERVISOR_LOST could not be written: TypeError" in str(job.error_message)
     with database.read() as session:
         attempt = session.get_one(Attempt, (job_id, 1))
-        assert outcome_errors.count(session) == 1
-        assert outcome_errors.newest(session, 3) == [job_id]
+        assert unrecorded_outcomes.count(session) == 1
+        assert unrecorded_outcomes.newest(session, 3) == [job_id]
     assert (attempt.cause, attempt.ended_at is not None) == ("OUTCOME_ERROR", True)
     assert (held(database), faults(database)) == ([], 0)
 

@@ -22,6 +22,7 @@ def script(*, retried: bool) -> dict[str, Any]:
     return factories.make_document(training_config={"framework": framework})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("may_restart", [False, True])
 @pytest.mark.parametrize("retries_scripts", [False, True])
 def test_every_cause_is_written_and_leaves_nothing_held(

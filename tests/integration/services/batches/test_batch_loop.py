@@ -1,5 +1,6 @@
 """The coordinator's thread that advances batches."""
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 
@@ -20,10 +21,17 @@ def leading() -> Leading:
 
 
 @pytest.fixture
-def loop(sqlite_api: Api, leading: Leading) -> Iterator[BatchLoop]:
+def submitted() -> threading.Event:
+    """Set when the loop has submitted jobs."""
+    return threading.Event()
+
+
+@pytest.fixture
+def loop(sqlite_api: Api, leading: Leading, submitted: threading.Event) -> Iterator[BatchLoop]:
     settings = sqlite_api.app.extensions[EXTENSION].settings
     dispatcher = Dispatcher(settings)
-    made = BatchLoop(Runtime(settings, sqlite_api.db, dispatcher), leading, poll_seconds=0.05)
+    runtime = Runtime(settings, sqlite_api.db, dispatcher, on_submitted=submitted.set)
+    made = BatchLoop(runtime, leading, poll_seconds=0.05)
     made.start()
     yield made
     made.stop()
@@ -40,7 +48,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 @pytest.mark.long
 def test_only_the_leader_advances_batches_from_the_file_to_the_answers(
-    sqlite_api: Api, loop: BatchLoop, leading: Leading
+    sqlite_api: Api, loop: BatchLoop, leading: Leading, submitted: threading.Event
 ) -> None:
     run = BatchRun(sqlite_api, [request("a")])
     bad = BatchRun(sqlite_api, [request("a", temperature=9)])
@@ -50,6 +58,7 @@ def test_only_the_leader_advances_batches_from_the_file_to_the_answers(
     leading.leads = True
     loop.wake()
     until(lambda: bool(run.jobs()))
+    assert submitted.wait(20), "the leader admits them itself"
     until(lambda: bad.status == "failed")
     assert [(each["param"], each["line"]) for each in bad.batch().problems] == [("body.temperature", 1)]
     run.store([answer("a")])

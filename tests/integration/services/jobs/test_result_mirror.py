@@ -230,10 +230,18 @@ def test_a_job_is_ready_for_celery_just_when_it_has_ended(database: Database, st
 
 def test_completed_job_is_shown_to_flower_as_a_success_with_its_report(database: Database, celery: FakeCelery) -> None:
     with database.write() as session:
-        make_job(session, state=JobState.COMPLETED, report={"model_hash": "abc"}, elapsed_seconds=7.5)
+        job = make_job(session, report={"model_hash": "abc"}, elapsed_seconds=7.5)
+        make_attempt(session, job, make_node(session, "box"))
+        job.status = JobState.COMPLETED
+        make_job(session, state=JobState.COMPLETED, report={"model_hash": "def"})
 
     ResultMirror(celery).show_changes(0.0)
 
-    kind, _, fields = celery.sender.sent[-1]
-    assert (kind, fields["runtime"]) == ("task-succeeded", 7.5)
-    assert "'model_hash': 'abc'" in fields["result"]
+    ended = {fields["uuid"]: fields for kind, _, fields in celery.sender.sent if kind == "task-succeeded"}
+    mine = ended.pop(job.id)
+    assert mine["runtime"] == 7.5
+    assert "'model_hash': 'abc'" in mine["result"]
+    assert "'attempts': 1" in mine["result"]
+    (other,) = ended.values()
+    assert "'model_hash': 'def'" in other["result"]
+    assert "'attempts': 0" in other["result"]

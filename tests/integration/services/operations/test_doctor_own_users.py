@@ -20,7 +20,13 @@ NONE = "attempts here have the host user of the worker, and none of their own: "
 @pytest.mark.parametrize(
     ("uids", "euid", "lack", "level", "message"),
     [
-        ("7000-7009", 0, "", Level.OK, "each attempt has a host user of its own, of 7000-7009"),
+        (
+            "7000-7009",
+            0,
+            "",
+            Level.OK,
+            "each attempt has a host user of its own, of 7000-7009, and its ports in the machine's network",
+        ),
         ("7000-7009", 0, "no such call", Level.WARNING, NONE + "no such call"),
         ("7000-7009", 990, "its worker is not root", Level.SKIPPED, NONE + "its worker is not root"),
         ("", 0, "TRAINYARD_NODE_UIDS is empty", Level.SKIPPED, NONE + "TRAINYARD_NODE_UIDS is empty"),
@@ -30,12 +36,22 @@ def test_users_of_attempts_are_told(
     site: Site, monkeypatch: pytest.MonkeyPatch, uids: str, euid: int, lack: str, level: Level, message: str
 ) -> None:
     monkeypatch.setattr(own_users, "lack_of_own_users", lambda *_: lack)
+    monkeypatch.setattr(machine, "lack_of_guards", lambda _: "")
     monkeypatch.setattr(os, "geteuid", lambda: euid)
     settings = replace(site.settings, node=replace(site.settings.node, uids=uids))
 
     (finding,) = said(replace(site, settings=settings), "host users")
 
     assert (finding.level, finding.message) == (level, message)
+
+
+def test_ports_that_others_may_reach_are_told(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_users, "lack_of_own_users", lambda *_: "")
+    monkeypatch.setattr(machine, "lack_of_guards", lambda _: "no such call")
+
+    (finding,) = said(site, "host users")
+
+    assert finding.message.endswith("but not its ports in the machine's network (no such call)")
 
 
 def test_device_files_that_no_own_user_could_open_are_named(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

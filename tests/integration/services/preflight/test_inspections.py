@@ -125,7 +125,9 @@ def test_jobs_that_one_message_tells_of_are_admitted_each(database, rules):
     assert [next(admitted), next(admitted)] == [first, second]
     with pytest.raises(TypeError, match="DataConfig"):
         next(admitted)
-    assert [job_of(database, job_id).state for job_id in (first, second)] == [JobState.QUEUED] * 2
+    queued = [job_of(database, job_id) for job_id in (first, second)]
+    assert [(job.state, job.status_reason) for job in queued] == [(JobState.QUEUED, "admitted")] * 2
+    assert queued[0].queued_at == queued[1].queued_at, "in one transaction"
     assert job_of(database, broken).state is JobState.PENDING
 
 

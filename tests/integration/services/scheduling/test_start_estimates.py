@@ -10,7 +10,7 @@ from app.database.engine import Database
 from app.domain.lifecycle.states import JobState
 from app.domain.scheduling.resources import Request
 from app.domain.scheduling.start_estimates import LOOK_AHEAD
-from app.models import Job, Queue
+from app.models import Job, Project, Queue
 from app.models.base import utc_now
 from app.services.jobs import details
 from app.services.requests.short_cache import ShortCache
@@ -111,6 +111,28 @@ def test_no_estimate_far_back_in_a_long_queue(api: Api):
 
     starts = {job["queue_position"]: job["estimated_start_at"] for job in api.get("/v1/jobs?page_size=100")["jobs"]}
     assert [place for place, start in sorted(starts.items()) if start is None] == [LOOK_AHEAD + 1]
+
+
+def test_equal_jobs_one_after_the_other_are_estimated_together_where_no_limit_is_in_between(database: Database):
+    estimates, one = Estimates(), Request(device_count=1, device_kind="cpu")
+
+    def several(count: int, queue: str = "default") -> list[float | None]:
+        with database.read() as session:
+            return estimates.of_several(
+                session, one, count, queue=queue, priority=5, project="default", preemptible=False
+            )
+
+    with database.write() as session:
+        make_node(session, devices=2)
+        make_queue(session, "narrow").max_running_jobs = 5
+
+    assert several(3) == [PASS_SECONDS, PASS_SECONDS, None]
+    assert len(several(2 * LOOK_AHEAD)) == LOOK_AHEAD
+    assert several(3, "narrow") == [PASS_SECONDS]
+    with database.write() as session:
+        make_job(session)
+        session.execute(update(Project).values(quota={"max_running_jobs": 5}))
+    assert several(3) == [PASS_SECONDS], "before the next one its quota is asked again"
 
 
 def test_a_long_line_is_remembered_for_a_moment_and_for_its_priority_only(database: Database):

@@ -53,6 +53,7 @@ def state(world: CeleryWorld) -> str:
         return session.query(WebhookDelivery).one().state
 
 
+@pytest.mark.long
 def test_coordinator_delivers_also_without_a_broker(world: CeleryWorld, receiver: WebServer) -> None:
     receiver.answers["/hook"] = status(200)
     pause_a_job(world, receiver.url("/hook"))
@@ -88,6 +89,7 @@ def test_what_a_killed_coordinator_was_sending_is_sent_by_another(world: CeleryW
     assert (len(receiver.asked("/hook")), len(ids)) == (2, 1)
 
 
+@pytest.mark.long
 def test_supervisors_and_nodes_load_nothing_that_delivers() -> None:
     program = "import sys, workers.supervisor.main, workers.node.worker_step, tasks.node; print(*sorted(sys.modules))"
 

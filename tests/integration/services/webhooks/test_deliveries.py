@@ -24,6 +24,7 @@ from config.settings import load_settings
 from tasks.background.webhook_delivery import WebhookDeliverer
 from tasks.celery_app import Runtime
 from tests.builders.factories import make_job, make_webhook
+from tests.doubles.mail_server import PASSWORD, USER, mail_server
 from tests.fetching.web_server import Answer, Handler, WebServer, redirect, status
 from tests.systems.apps import SECRET_KEY
 from tests.systems.running_up import wait_until
@@ -133,6 +134,42 @@ def test_a_channel_of_slack_gets_a_message_in_its_form(database: Database, recei
     place = f"job {job_id} in project default"
     assert json.loads(seen.body) == {"text": f"❌ {name} is FAILED\n{place}\nout of &lt;memory&gt;", "mrkdwn": False}
     assert documented_check()(SECRET, seen.headers["x-trainyard-signature"], seen.body)
+
+
+def test_an_email_is_sent_over_the_server_of_the_operator(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "password").write_text(PASSWORD)
+    recipients: dict[str, Any] = {"format": "email", "url": "", "recipients": ["ana@example.org"]}
+    with database.write() as session:
+        hook_id = make_webhook(session, event_types=["FAILED"], **recipients).id
+        job = make_job(session, name="a job")
+        transitions.transition(
+            session, job, JobState.FAILED, actor="node-1", message="out of memory\r\nBcc: x@y.example"
+        )
+    with mail_server(tmp_path, sign_in=True) as server:
+        monkeypatch.setenv("SSL_CERT_FILE", str(server.certificate))
+        server.answers_to_texts = ["451 later"]
+        settings = {
+            "TRAINYARD_SMTP_HOST": "127.0.0.1",
+            "TRAINYARD_SMTP_PORT": str(server.port),
+            "TRAINYARD_SMTP_USER": USER,
+            "TRAINYARD_SMTP_PASSWORD_FILE": str(tmp_path / "password"),
+            "TRAINYARD_SMTP_SENDER": "trainyard@example.org",
+            "TRAINYARD_WEB_URL": "https://trainyard.example.org",
+        }
+        with delivering(database, **settings):
+            wait_until(lambda: deliveries(database, hook_id)[0].tries == 1)
+            assert deliveries(database, hook_id)[0].status_code == 451
+            with database.write() as session:
+                subscriptions.reset_backoff(session.get_one(Webhook, hook_id))
+            wait_until(lambda: states(database, hook_id) == {"delivered"})
+
+    (row,), (message,) = deliveries(database, hook_id), server.messages
+    assert (row.tries, row.status_code, row.problem) == (2, 250, "")
+    assert (message["Subject"], message["X-Trainyard-Delivery"]) == ("[Trainyard] ❌ a job is FAILED", row.id)
+    assert message["Bcc"] is None
+    assert f"https://trainyard.example.org/ui/jobs/{job.id}\r\n" in message.get_content()
 
 
 def test_machine_without_room_for_a_thread_delivers_a_little_later(
@@ -283,6 +320,7 @@ def test_receivers_are_notified_in_parallel_up_to_the_limit(database: Database, 
     assert len(receiver.asked("/meet")) == 6
 
 
+@pytest.mark.long
 def test_two_coordinators_send_each_delivery_once_and_in_order(database: Database, receiver: WebServer) -> None:
     receiver.answers |= {f"/{number}": status(200) for number in range(4)}
     hooks = [hook(database, receiver.url(f"/{number}"), project=f"p{number}") for number in range(4)]

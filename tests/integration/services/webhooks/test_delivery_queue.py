@@ -1,6 +1,7 @@
 """Serving order, backoff and giving up of deliveries, on both databases, with an injected clock."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from sqlalchemy.orm import Session
@@ -49,11 +50,12 @@ def turns(database: Database, clock: Clock) -> Turns:
 
 
 def make_deliveries(
-    db: Database, count: int = 1, *, project: str = "default", **columns: object
+    db: Database, count: int = 1, *, project: str = "default", of_hook: dict[str, Any] | None = None, **columns: object
 ) -> tuple[Due, list[str]]:
     """A webhook with so many deliveries waiting, created at the beginning."""
     with db.write() as session:
-        hook = make_webhook(session, project=project, secret="very-secret-value", key=SECRET_KEY)
+        values = {"secret": "very-secret-value", "key": SECRET_KEY, **(of_hook or {})}
+        hook = make_webhook(session, project=project, **values)
         rows = [
             WebhookDelivery(
                 id=new_id("dlv"),

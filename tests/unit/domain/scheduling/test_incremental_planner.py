@@ -203,6 +203,7 @@ def happen(world: World, following: IncrementalPlanner) -> IncrementalPlan | Non
     return following.submitted(new)
 
 
+@pytest.mark.long
 @settings(max_examples=100)
 @given(st.integers(0, 2**32))
 def test_an_incremental_pass_starts_the_jobs_that_a_full_pass_would(seed: int) -> None:

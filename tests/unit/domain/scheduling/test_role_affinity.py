@@ -15,6 +15,7 @@ from app.domain.scheduling.gang_placement import Part
 from app.domain.scheduling.resources import Device, NodeCapacity, Request, RoleRequest
 from app.domain.scheduling.roles.packing import can_pack, pack
 from app.domain.scheduling.roles.reasons import explain
+from app.domain.spec.image import Image
 from app.domain.spec.roles import OTHER_NODES, SAME_NODE, Affinity
 
 
@@ -217,3 +218,19 @@ def _ways(asked: Request, nodes: Sequence[NodeCapacity]) -> list[dict[str, dict[
         if all(taken[on.name] <= len(on.free) for on in nodes):
             found.append({at: dict(of_node) for at, of_node in here.items()})
     return found
+
+
+def in_image(asked: RoleRequest, reference: str) -> RoleRequest:
+    return replace(asked, image=Image(reference=reference))
+
+
+def test_roles_of_other_images_are_on_other_nodes() -> None:
+    asked = request(role("trainer", 2, 2), in_image(role("judge", 1, 1), "b"), in_image(role("server", 2, 1), "b"))
+
+    assert counts(pack(asked, [node("a", 8), node("b", 8)])) == {"a": {"trainer": 2}, "b": {"judge": 1, "server": 2}}
+    assert pack(asked, [node("a", 8)]) is None
+    assert "judge on other nodes than trainer" not in explain(asked, [node("a", 8)])
+    assert "trainer on other nodes than judge, which has another image" in explain(asked, [node("a", 8)])
+    with pytest.raises(CannotFit, match="or give the roles one image") as refused:
+        refuse_unfitting(asked, [node("a", 8)])
+    assert refused.value.field == "tasks.1.resource_config.image"

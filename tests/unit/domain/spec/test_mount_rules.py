@@ -131,6 +131,25 @@ def test_mount_that_is_required_needs_a_node_with_a_sandbox(required, capabiliti
     assert needed(spec_of(custom(("resource_config.limits", limits))).document) == capabilities
 
 
+@pytest.mark.parametrize(
+    ("mount", "source", "needs"),
+    [
+        ({"type": "claim", "claim": "team", "sub_path": "runs"}, "/srv/data", True),
+        ({"type": "claim", "claim": "team", "sub_path": "runs", "required": False}, "/srv/data", False),
+        ({"type": "claim", "claim": "team"}, "/srv/data", False),
+        ({"type": "data"}, "pvc://team/sets", True),
+        ({"type": "data", "sub_path": "a"}, "/srv/data", False),
+        ({"type": "output"}, "pvc://team/sets", False),
+    ],
+)
+def test_mount_of_a_part_of_a_claim_needs_a_node_that_has_tried_it(mount, source, needs):
+    asked = [{"path": "/x", **mount}]
+
+    document = spec_of(custom((_MOUNTS, asked), ("data_config.sources", [{"path": source}]))).document
+
+    assert ("mounts:parts" in needed(document)) is needs
+
+
 def test_files_of_all_mounts_together_have_a_limit():
     mounts = [{"path": f"/{n}", "type": "files", "files": [{"name": "a", "content": "x" * 60_000}]} for n in range(5)]
 

@@ -76,10 +76,25 @@ def test_a_script_beside_a_training_is_one_of_framework_custom() -> None:
     assert training_of(found).training_config.framework.type == "HF_TRAINER"
 
 
-def test_a_divided_model_has_the_engine_only_by_rollouts() -> None:
-    policy = {"training_config__framework__type": "FSDP"}
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_part_of_a_training_has_no_image_and_a_script_beside_it_may(number: int) -> None:
+    image: dict[str, Any] = {"image": {"reference": "oci:/srv/x"}}
+    roles: list[dict[str, Any]] = [TRAIN, ROLLS, {**JUDGE, "resource_config": image}]
+    assert request_of(spec_of(document(*roles)).document, has_gpus=True).roles[2].image.reference == "oci:/srv/x"
 
-    assert has_rollouts(spec_of(document(TRAIN, ROLLS, **policy)).document)
+    roles[number] = {**roles[number], "resource_config": {"gpu_count": 2, **image}}
+    error = refusal(document(*roles))
+
+    assert error.field == f"tasks.{number}.resource_config.image.reference"
+    assert "images are for the scripts" in error.message
+
+
+@pytest.mark.parametrize("framework", ["FSDP", "DEEPSPEED"])
+def test_a_divided_model_has_the_engine_only_by_rollouts(framework: str) -> None:
+    policy = {"training_config__framework__type": framework}
+    adapter = {"training_config__hyperparameters": {**HYPERPARAMETERS, "use_lora": "true"}}
+
+    assert has_rollouts(spec_of(document(TRAIN, ROLLS, **policy, **adapter)).document)
     alone = document(**policy, resource_config={"gpu_count": 2, "device_type": "cuda"})
     del alone["tasks"]
     error = refusal(alone)
@@ -161,22 +176,7 @@ def test_a_job_without_roles_trains_what_it_is() -> None:
             [TRAIN, ROLLS],
             {"training_config__hyperparameters": {**HYPERPARAMETERS, "algorithm": "ppo"}},
             "tasks",
-            "grpo or rloo of HF_TRAINER or FSDP: HF_TRAINER RLHF with algorithm ppo starts equal ranks",
-        ),
-        (
-            [TRAIN, ROLLS],
-            {"training_config__framework__type": "DEEPSPEED"},
-            "training_config.framework.type",
-            "can't hand them over to rollouts; use HF_TRAINER or FSDP",
-        ),
-        (
-            [TRAIN, ROLLS],
-            {
-                "training_config__framework__type": "FSDP",
-                "training_config__hyperparameters": {**HYPERPARAMETERS, "use_lora": "true"},
-            },
-            "training_config.hyperparameters.use_lora",
-            "use HF_TRAINER, or leave use_lora out",
+            "grpo or rloo of HF_TRAINER, FSDP or DEEPSPEED: HF_TRAINER RLHF with algorithm ppo starts equal ranks",
         ),
         (
             [TRAIN, ROLLS],

@@ -7,8 +7,9 @@ from marshmallow import ValidationError
 
 from app.domain.errors import InvalidRequest
 from app.domain.scheduling.resources import request_of
-from app.domain.spec.model import JobDocument
-from app.domain.spec.role_documents import document_of
+from app.domain.spec.document import images
+from app.domain.spec.model import JobDocument, ResourceConfig
+from app.domain.spec.role_documents import document_of, with_image_of
 from app.domain.spec.roles import Role
 from app.domain.spec.secrets import MASK, secret_variables, with_secrets
 from app.schemas.jobs import SubmitJobSchema
@@ -241,7 +242,7 @@ def test_roles_are_for_scripts_alone() -> None:
         ({"role": "a", "count": 0}, "count"),
         ({"role": "a", "restart": "never"}, "restart"),
         ({"role": "a", "resource_config": {"gpu_fraction": 0.5}}, "resource_config"),
-        ({"role": "a", "resource_config": {"image": {"reference": "a/b:c"}}}, "resource_config"),
+        ({"role": "a", "resource_config": {"image": {"pull_policy": "daily"}}}, "resource_config"),
     ],
 )
 def test_the_schema_refuses_what_a_role_can_not_have(task: dict[str, Any], field: str) -> None:
@@ -250,9 +251,48 @@ def test_the_schema_refuses_what_a_role_can_not_have(task: dict[str, Any], field
     assert field in error.value.normalized_messages()["tasks"][0]
 
 
-def test_a_role_of_an_image_of_its_own_is_told_why_not() -> None:
-    with pytest.raises(ValidationError, match="the image is the whole job's"):
-        loaded({"role": "a", "resource_config": {"image": {"reference": "a/b:c"}}})
+def image(reference: str) -> dict[str, Any]:
+    return {"resource_config": {"image": {"reference": reference}}}
+
+
+def test_a_role_has_the_jobs_image_unless_it_has_its_own() -> None:
+    given = loaded({"role": "same"}, {"role": "other", **image("a.example/b:c")}).changed(
+        resource_config=ResourceConfig.from_json(image("a.example/a:1")["resource_config"])
+    )
+    assert [document_of(given, role).resource_config.image.reference for role in given.tasks] == [
+        "a.example/a:1",
+        "a.example/b:c",
+    ]
+    on_nodes = [with_image_of(given, names).resource_config.image.reference for names in ({"same"}, {"other"}, ())]
+    assert on_nodes == ["a.example/a:1", "a.example/b:c", "a.example/a:1"]
+    assert [field for _, field in images(given)] == [
+        "resource_config.image.reference",
+        "tasks.1.resource_config.image.reference",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("own", "field", "says"),
+    [
+        (image("no image"), "tasks.1.resource_config.image.reference", "is no reference to an image"),
+        (image("a.example/b:c"), "tasks.1.resource_config.image.reference", "name another one"),
+        (
+            {**image("oci:/srv/x"), "training_config": {"packages": {"requirements": ["a==1"]}}},
+            "tasks.1.training_config.packages",
+            "has the image's packages",
+        ),
+        (
+            {**image("oci:/srv/x"), "affinity": [{"role": "trainer"}]},
+            "tasks.1.affinity",
+            "rollout and trainer, whose images differ",
+        ),
+    ],
+)
+def test_an_image_of_a_role_that_it_can_not_have_is_refused(own: dict[str, Any], field: str, says: str) -> None:
+    found, message = refused(TRAINER, {"role": "rollout", **own})
+
+    assert found == field
+    assert says in message
 
 
 def test_a_role_has_the_jobs_program_unless_it_has_its_own() -> None:

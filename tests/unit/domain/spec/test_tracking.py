@@ -24,6 +24,10 @@ def mlflow(**values: Any) -> dict[str, Any]:
     return {"kind": "mlflow", "url": URL, **values}
 
 
+def trackio(**values: Any) -> dict[str, Any]:
+    return {"kind": "trackio", "url": "https://trackio.example", "token": "x", **values}
+
+
 def wandb(**values: Any) -> dict[str, Any]:
     return {"kind": "wandb", "token": "k" * 40, **values}
 
@@ -49,6 +53,13 @@ def test_document_without_tracking_is_stored_without_it() -> None:
     ("tracker", "field", "why"),
     [
         ({"kind": "wandb"}, "token", "kind wandb needs token"),
+        ({"kind": "wandb"}, "token", "/wandb/api_key below TRAINYARD_SECURITY_SECRETS_DIR"),
+        (wandb(mode="offline"), "token", "no effect with mode offline"),
+        ({"kind": "wandb", "mode": "offline", "url": "https://wandb.example"}, "url", "no effect with mode offline"),
+        ({"kind": "wandb", "mode": "offline", "username": "me"}, "username", "no effect with mode"),
+        ({"kind": "wandb", "mode": "offline", "experiment": "a/b"}, "experiment", "none of the characters"),
+        (mlflow(mode="offline"), "mode", "only kind wandb has a mode"),
+        (mlflow(tags=["a"]), "tags", "labels of the job are tags of all kinds"),
         (wandb(username="me"), "username", "give the API key as token"),
         (wandb(experiment="a/b"), "experiment", "none of the characters"),
         (wandb(entity="my team"), "entity", "no spaces and none of the characters"),
@@ -80,8 +91,14 @@ def test_document_without_tracking_is_stored_without_it() -> None:
         (wandb(url="https://127.0.0.1"), "url", "TRAINYARD_TRACKING_ALLOW"),
         (wandb(url="https://[2606:4700::1111]"), "url", "takes names and IPv4 addresses"),
         (mlflow(entity="me"), "entity", "only kind wandb has an entity"),
-        ({"kind": "trackio"}, "kind", "kind trackio is not served"),
-        ({"kind": "mlfow", "url": URL}, "kind", "known: mlflow, wandb (did you mean mlflow?)"),
+        ({"kind": "trackio"}, "url", "kind trackio needs url"),
+        (trackio(token=None), "token", "which trackio show prints"),
+        (trackio(username="me"), "username", "give the write token as token"),
+        (trackio(entity="me"), "entity", "only kind wandb"),
+        (trackio(experiment="a b"), "experiment", "drops the rest"),
+        (trackio(url="https://me-p.hf.space"), "url", "trackio show --host"),
+        (trackio(url="https://trackio.example/?write_token=x"), "url", "a token as token"),
+        ({"kind": "mlfow", "url": URL}, "kind", "known: mlflow, trackio, wandb (did you mean mlflow?)"),
         ({"kind": "mlflow"}, "url", "needs url"),
         (mlflow(url="ftp://mlflow.example"), "url", "other schemes are not served"),
         (mlflow(url="https://me:pass@mlflow.example"), "url", "no user, password or fragment"),
@@ -124,10 +141,19 @@ def test_run_of_wandb_needs_a_key_alone_and_nodes_with_the_client() -> None:
     assert "wandb" not in needed(spec_of(tracked(mlflow())).document)
 
 
-def test_same_run_of_wandb_is_refused() -> None:
-    error = refusal(tracked(wandb(), wandb(url="https://api.wandb.ai/")))
+@pytest.mark.parametrize("second", [wandb(url="https://api.wandb.ai/"), {"kind": "wandb", "mode": "offline"}])
+def test_same_run_of_wandb_is_refused(second: dict[str, Any]) -> None:
+    error = refusal(tracked(wandb(), second))
 
     assert error.field == "tracking.1"
+
+
+def test_offline_run_needs_neither_key_nor_client_and_is_one() -> None:
+    offline = {"kind": "wandb", "mode": "offline", "experiment": "a"}
+    spec = spec_of(tracked(offline))
+
+    assert (spec.secrets, "wandb" in needed(spec.document)) == ({}, False)
+    assert refusal(tracked(offline, {**offline, "experiment": "b"})).field == "tracking.1.mode"
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ def test_node_offers_the_isolation_that_it_has_and_each_weaker_one(
     found = Hierarchies(dict.fromkeys(controllers, tmp_path), 1)
     monkeypatch.setattr("workers.node.inventory.find_hierarchies", lambda: found)
     monkeypatch.setattr("workers.node.inventory._has_landlock", lambda: False)
+    monkeypatch.setattr("workers.node.inventory.lack_of_guards", lambda _: "none")
 
     assert [name for name in found_capabilities(sandbox, tmp_path) if name.startswith("sandbox:")] == offered
 
@@ -52,6 +53,30 @@ def test_node_whose_gpus_are_closed_to_other_users_offers_none(tmp_path, monkeyp
 
     assert "sandbox:uid" not in found_capabilities("auto", tmp_path, uids="700000-700009")
     assert lack_of_users("700000-700009", tmp_path) == "not all users may use /dev/nvidia0"
+
+
+@pytest.mark.parametrize(
+    ("users", "guards", "network", "offers"),
+    [("", "", "none", True), ("none", "", "none", False), ("", "none", "none", False), ("", "", "host", False)],
+)
+def test_node_offers_ports_for_an_attempt_alone_where_it_keeps_others_out(
+    tmp_path, monkeypatch, users, guards, network, offers
+):
+    monkeypatch.setattr("workers.node.inventory.lack_of_users", lambda *_: users)
+    monkeypatch.setattr("workers.node.inventory.lack_of_guards", lambda _: guards)
+
+    assert ("sandbox:peers" in found_capabilities("auto", tmp_path, uids="7000-7009", network=network)) is offers
+
+
+@pytest.mark.parametrize(
+    ("sandbox", "lack", "offers"), [("auto", "", True), ("auto", "none", False), (PROCESS, "", False)]
+)
+def test_node_offers_parts_of_claims_where_it_has_mounted_one(tmp_path, monkeypatch, sandbox, lack, offers):
+    monkeypatch.setattr("workers.node.inventory.lack_of_claim_parts", lambda _: lack)
+
+    assert ("mounts:parts" in found_capabilities(sandbox, tmp_path)) is offers
+    monkeypatch.setattr("workers.node.inventory.lack_of_users", lambda *_: "")  # who have tried it then
+    assert ("mounts:parts" in found_capabilities(sandbox, tmp_path)) is (sandbox != PROCESS)
 
 
 @pytest.mark.parametrize("sandbox", ["auto", PROCESS])

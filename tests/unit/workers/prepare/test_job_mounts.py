@@ -1,17 +1,19 @@
 """Mounts of a job, resolved on a node."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from app.domain.spec.locations.paths import ReadingRules
-from app.domain.spec.model import JobDocument
+from app.domain.spec.model import JobDocument, OutputConfig
 from config.fetching import FetchSettings
 from trainyard.protocol.run_spec import RunSpec
 from workers.attempt_failed import AttemptFailed
 from workers.prepare.input_library import Library, LocalData, LocalModel, Sources
+from workers.prepare.job_claims import refuse_new_outputs
 from workers.prepare.job_mounts import Mounted, check_placements, with_mounts
 from workers.run_dir.layout import RunDirectory
 from workers.sandbox.sandbox import Bubblewrap, ProcessGroup
@@ -54,6 +56,7 @@ def library_of(directory, project="default", **fetch: Any) -> Library:
         project=project,
         project_of_job=lambda _: None,
         fetch=FetchSettings(pvc_dir=directory / "claims", **fetch),
+        may_make_claims=lambda: True,
     )
 
 
@@ -186,6 +189,23 @@ def test_claim_is_made_once_and_keeps_what_lies_in_it(run, sources, tmp_path):
 
     assert claim.stat().st_mode & 0o777 == 0o700
     assert (claim / "kept").exists()
+
+
+def test_project_that_only_uses_claims_makes_none_for_jobs_that_were_accepted_before(run, sources, tmp_path):
+    only_uses = replace(library_of(tmp_path), may_make_claims=lambda: False)
+    claim_at(tmp_path / "claims" / "default" / "there")
+    mount = {"path": "/x", "type": "claim", "create": True}
+
+    assert mounted(run, sources, {**mount, "claim": "there"}, library=only_uses).placements
+    with pytest.raises(AttemptFailed, match=r"mounts\.0\.claim: jobs of the project default make no volume claims"):
+        mounted(run, sources, {**mount, "claim": "new"}, library=only_uses)
+    with pytest.raises(AttemptFailed, match=r"output_config\.log_path: jobs of the project default make no"):
+        refuse_new_outputs(
+            only_uses.fetch, "default", OutputConfig(output_path="pvc://there/x", log_path="pvc://new/logs")
+        )
+
+    refuse_new_outputs(only_uses.fetch, "default", OutputConfig(output_path="pvc://there/x", log_path="file:///logs"))
+    assert not (tmp_path / "claims" / "default" / "new").exists()
 
 
 def test_claim_is_not_made_where_its_file_system_is_missing(run, sources, tmp_path):

@@ -11,7 +11,7 @@ from config.packages import PackagesSettings
 from workers.attempt_failed import AttemptFailed
 from workers.prepare.packages.capabilities import package_capabilities
 from workers.prepare.packages.failures import failure
-from workers.prepare.packages.interpreters import own_interpreter
+from workers.prepare.packages.interpreters import interpreter_for, own_interpreter
 from workers.prepare.packages.request import EnvironmentRequest, node_paths, scope_of, torch_versions
 from workers.prepare.packages.requirements_file import read_requirements_file
 
@@ -157,10 +157,33 @@ def test_file_that_is_no_text_is_refused(tmp_path, content, says):
 
 def test_node_offers_what_it_can_make_environments_with(monkeypatch):
     own = own_interpreter()
-    offered = package_capabilities(PackagesSettings())
+    offered = package_capabilities(PackagesSettings(), ())
 
     assert offered[0] == "packages"
     assert {f"python:{own.minor}", f"python:{own.version}"} <= {*offered}
-    assert package_capabilities(PackagesSettings(enabled=False)) == ()
+    assert package_capabilities(PackagesSettings(enabled=False), ()) == ()
     monkeypatch.setattr("workers.prepare.packages.capabilities.find_uv", lambda: None)
-    assert package_capabilities(PackagesSettings()) == ()
+    assert package_capabilities(PackagesSettings(), ()) == ()
+
+
+def test_interpreters_below_directories_of_programs_are_offered_if_they_work(tmp_path):
+    for place, line in (
+        ("bin/python3.97", "echo 3.97.1"),
+        ("one/bin/python3.98", "echo 3.98.2"),
+        ("several/cpython/bin/python3.99", "echo 3.99.3"),
+        ("broken/bin/python3.96", "exit 1"),
+        ("open/bin/python3.95", "echo 3.95.1"),
+    ):
+        path = tmp_path / place
+        path.parent.mkdir(parents=True)
+        path.write_text(f"#!/bin/sh\n{line}\n")
+        path.chmod(0o755)
+
+    (tmp_path / "open").chmod(0o777)  # another user could exchange what the worker runs
+    offered = package_capabilities(PackagesSettings(), (tmp_path,))
+
+    assert {"python:3.97", "python:3.98.2", "python:3.99"} <= {*offered}
+    assert {"python:3.95", "python:3.96"}.isdisjoint(offered)
+    assert interpreter_for("3.98", (tmp_path,)).path == tmp_path / "one/bin/python3.98"
+    with pytest.raises(AttemptFailed, match="below a directory of TRAINYARD_NODE_SOFTWARE"):
+        interpreter_for("3.98", ())

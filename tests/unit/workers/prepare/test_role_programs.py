@@ -18,6 +18,7 @@ from tests.unit.workers.tracking.test_run_facts import work
 from trainyard.protocol.role_instance import RoleInstance
 from trainyard.protocol.run_spec import RunSpec
 from workers.prepare.input_library import Library, Sources
+from workers.prepare.job_image import JobImage
 from workers.prepare.limits import reserved_cores
 from workers.prepare.packages.job_packages import JobPackages
 from workers.prepare.programs.roles import RolesHere, environment_of_role, with_roles
@@ -66,7 +67,8 @@ def prepared_with(tmp_path: Path, world: str = "role") -> RunSpec:
     library = Library(
         rules=reading_rules(settings), cache_dir=tmp_path, project="default", project_of_job=lambda _job: None
     )
-    here = RolesHere(settings, order(world), library, ProcessGroup(), run_directory(tmp_path, "job-1", 1), Redaction())
+    run = run_directory(tmp_path, "job-1", 1)
+    here = RolesHere(settings, order(world), library, ProcessGroup(), run, Redaction(), JobImage(spec=spec))
     sources = Sources(model=None, tokenizer=None, data=(), script=None)
     return with_roles(JobPackages(spec=spec), here, sources, {}).spec
 

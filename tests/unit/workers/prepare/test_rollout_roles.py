@@ -18,6 +18,7 @@ from trainyard.protocol.run_spec import RunSpec
 from workers.attempt_failed import AttemptFailed
 from workers.job_secrets import JOB_SECRET, attempt_secret
 from workers.prepare.input_library import Library, Sources
+from workers.prepare.job_image import JobImage
 from workers.prepare.packages.job_packages import JobPackages
 from workers.prepare.programs.roles import PreparedRoles, RolesHere, with_roles
 from workers.rank.environment import rank_command
@@ -51,9 +52,8 @@ def roles(directory: Path, redaction: Redaction, *, key: str = KEY, asked: Work 
     library = Library(
         rules=reading_rules(settings), cache_dir=directory, project="default", project_of_job=lambda _job: None
     )
-    here = RolesHere(
-        settings, asked or order(), library, ProcessGroup(), run_directory(directory, "job-1", 1), redaction
-    )
+    run = run_directory(directory, "job-1", 1)
+    here = RolesHere(settings, asked or order(), library, ProcessGroup(), run, redaction, JobImage(spec=spec))
     return with_roles(JobPackages(spec=spec), here, Sources(model=None, tokenizer=None, data=(), script=None), {})
 
 

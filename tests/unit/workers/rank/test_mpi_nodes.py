@@ -98,6 +98,7 @@ def start(tmp_path, request):
             run.close()
 
 
+@pytest.mark.long
 def test_ranks_of_two_nodes_reach_each_other_by_mpi(start):
     nodes = start(ALLREDUCE, environment={"COLOUR": "green"})
 
@@ -201,6 +202,7 @@ def test_shared_memory_of_killed_agents_is_removed_by_the_next(tmp_path):
     assert not left.exists()
 
 
+@pytest.mark.long
 def test_another_secret_starts_nothing(start):
     nodes = start("print('started', flush=True)\n", secrets=[SECRET, "of-another-attempt"])
     until = time.monotonic() + 30

@@ -6,6 +6,7 @@ import re
 import socket
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -198,29 +199,28 @@ def test_signal_that_ended_a_command_is_named(run):
         assert client.finish() == {"exit_code": 137, "signal": "SIGKILL", "message": ""}
 
 
-@pytest.mark.parametrize(
-    ("request_", "said"),
-    [
-        ({"type": "exec", "command": ["no-such-command"]}, "no-such-command: the job's sandbox has no such command"),
-        ({"type": "exec", "command": ["/etc/passwd"]}, "/etc/passwd: Permission denied"),
-        ({"type": "exec", "command": ["a\0b"]}, "command: a list of words"),
-        ({"type": "exec", "command": "ls"}, "command: a list of words"),
-        ({"type": "exec", "command": ["\ud800"]}, "command: a list of words"),
-        ({"type": "exec", "rank": 3}, "rank: 3 is not on this node, which has 0"),
-        ({"type": "exec", "tty": True, "rows": 0}, "rows and columns: numbers from 1 to 4096"),
-        ({"type": "exec", "tty": True, "term": "a b"}, "term: the name of a terminal, such as xterm-256color"),
-        ({"type": "connect", "port": "80"}, "port: a number from 1 to 65535, or 0 for the notebook"),
-        ({"type": "connect", "port": 1}, "nothing listens on port 1"),
-        ({"type": "connect", "port": 0}, "the job has no notebook: interactive_config.notebook is not set"),
-        ({"type": "other"}, "type: exec or connect"),
-    ],
-)
-def test_what_cannot_be_done_is_refused_with_the_reason(run, request_, said):
-    run = run()
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"type": "exec", "command": ["no-such-command"]}, "no-such-command: the job's sandbox has no such command"),
+    ({"type": "exec", "command": ["/etc/passwd"]}, "/etc/passwd: Permission denied"),
+    ({"type": "exec", "command": ["a\0b"]}, "command: a list of words"),
+    ({"type": "exec", "command": "ls"}, "command: a list of words"),
+    ({"type": "exec", "command": ["\ud800"]}, "command: a list of words"),
+    ({"type": "exec", "rank": 3}, "rank: 3 is not on this node, which has 0"),
+    ({"type": "exec", "tty": True, "rows": 0}, "rows and columns: numbers from 1 to 4096"),
+    ({"type": "exec", "tty": True, "term": "a b"}, "term: the name of a terminal, such as xterm-256color"),
+    ({"type": "connect", "port": "80"}, "port: a number from 1 to 65535, or 0 for the notebook"),
+    ({"type": "connect", "port": 1}, "nothing listens on port 1"),
+    ({"type": "connect", "port": 0}, "the job has no notebook: interactive_config.notebook is not set"),
+    ({"type": "other"}, "type: exec or connect"),
+]
 
-    with asked(run, **request_) as client:
-        assert client.answer["type"] == "refused"
-        assert client.answer["message"] == said
+
+def test_what_cannot_be_done_is_refused_with_the_reason(run):
+    run = run()
+    for request, said in REFUSED:
+        with asked(run, **request) as client:
+            assert client.answer["type"] == "refused", request
+            assert client.answer["message"] == said
 
 
 def test_port_of_the_job_is_connected_with_its_ends(run):

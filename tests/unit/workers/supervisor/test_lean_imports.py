@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 USES = [
     "import asyncio; print(asyncio.run(asyncio.sleep(0, 'slept')))",
     "from asyncio import run, sleep; print(run(sleep(0, 'slept')))",
@@ -33,6 +35,7 @@ def said(code: str, *arguments: str) -> str:
     return done.stdout.removesuffix("\n")
 
 
+@pytest.mark.long
 def test_a_supervisor_loads_neither_ssl_nor_email_and_what_was_left_out_comes_when_it_is_used():
     loaded, *used = said(EACH_IN_A_COPY, *USES).split("\n")
 
@@ -40,5 +43,6 @@ def test_a_supervisor_loads_neither_ssl_nor_email_and_what_was_left_out_comes_wh
     assert used == ["slept"] * len(USES)
 
 
+@pytest.mark.long
 def test_nothing_is_deferred_where_sqlalchemy_is_loaded_already():
     assert said("import sqlalchemy, workers.supervisor.main, asyncio; print(asyncio.__file__ is not None)") == "True"

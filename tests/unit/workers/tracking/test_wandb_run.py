@@ -9,8 +9,6 @@ import pytest
 from tests.doubles.wandb import FakeWandb, login, running_wandb
 from workers.tracking.failures import NotDelivered
 
-wandb = pytest.importorskip("wandb", reason="the extra wandb is not installed")
-
 pytestmark = pytest.mark.long  # the client starts a program of its own
 
 KEY = "k" * 40
@@ -33,7 +31,15 @@ def server() -> Iterator[FakeWandb]:
 
 
 @pytest.fixture
-def make_run(server: FakeWandb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
+def wandb() -> Any:
+    """Imported when a test runs, since collections leave it out."""
+    return pytest.importorskip("wandb", reason="the extra wandb is not installed")
+
+
+@pytest.fixture
+def make_run(
+    server: FakeWandb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wandb: Any
+) -> Iterator[Callable[..., Any]]:
     from workers.tracking.wandb_run import WandbFacts, WandbRun  # noqa: PLC0415 – where the client is installed
 
     monkeypatch.chdir(tmp_path)
@@ -158,7 +164,7 @@ def test_address_that_the_client_does_not_take_is_a_refusal(make_run: Callable[.
 
 
 def test_secret_that_a_cut_goes_through_is_in_no_message(
-    make_run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    make_run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, wandb: Any
 ) -> None:
     def fail(**_: Any) -> None:
         raise wandb.Error("x" * 290 + login(KEY))

@@ -55,9 +55,9 @@ def test_kernels_take_a_compiler_and_headers(machine, monkeypatch):
 @pytest.mark.parametrize(
     ("framework", "method", "left_out"),
     [
-        ("HF_TRAINER", "SFT", "bitsandbytes deepspeed triton"),
-        ("HF_TRAINER", "QLORA", "deepspeed triton"),
-        ("DEEPSPEED", "SFT", "bitsandbytes triton"),
+        ("HF_TRAINER", "SFT", "bitsandbytes deepspeed triton wandb"),
+        ("HF_TRAINER", "QLORA", "deepspeed triton wandb"),
+        ("DEEPSPEED", "SFT", "bitsandbytes triton wandb"),
     ],
 )
 def test_rank_does_without_what_it_does_not_use(machine, framework, method, left_out):

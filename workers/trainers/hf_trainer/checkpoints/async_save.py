@@ -200,6 +200,13 @@ def shard_with_optimizer(trainer: Trainer, checkpoint: str) -> None:
 
 
 def random_state(trainer: Trainer) -> dict[str, Any]:
+    """The random state to store: the present one, unless the trainer has kept that of an earlier moment."""
+    ours: Any = trainer
+    kept: dict[str, Any] | None = ours.kept_random_state
+    return present_random_state(trainer) if kept is None else kept
+
+
+def present_random_state(trainer: Trainer) -> dict[str, Any]:
     """The random state in the form that transformers stores."""
     found: dict[str, Any] = {
         "python": random.getstate(),

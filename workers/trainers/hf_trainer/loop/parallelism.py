@@ -3,6 +3,7 @@
 import importlib
 from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,10 +15,6 @@ from workers.rank.run_context import RunContext, RunSpec
 from workers.trainers.distributed import StepBoundary
 from workers.trainers.hf_trainer.checkpoints.async_save import HostCheckpointSaver
 
-# Of a model that is divided among ranks: trained parameters by name, in their order, in the memory of the first rank's
-# host; nothing on other ranks. Collective.
-Gatherer = Callable[[nn.Module], dict[str, torch.Tensor]]
-
 _PARALLELISMS = {
     "HF_TRAINER": "workers.trainers.hf_trainer.loop.parallelism:DataParallel",
     "FSDP": "workers.trainers.fsdp.parallelism:FullyShardedParallel",
@@ -25,6 +22,18 @@ _PARALLELISMS = {
     # Megatron's own loop shards the model; only the configuration is shared.
     "MEGATRON": "workers.trainers.hf_trainer.loop.parallelism:DataParallel",
 }
+
+
+@dataclass(frozen=True)
+class Division:
+    """How the weights of a model that is divided among ranks come together.
+
+    ``gather``: collective; on the first rank the trained parameters by name, in their order, in the memory of its host;
+    nothing on other ranks. ``digests``: as of `rollouts.weights.Weights`, on the first rank.
+    """
+
+    gather: Callable[[nn.Module], dict[str, torch.Tensor]]
+    digests: dict[str, str]
 
 
 class DataParallel:
@@ -58,8 +67,8 @@ class DataParallel:
     def prepare_for_generation(self, model: nn.Module) -> None:
         """Prepare `model` before each rank generates its own completions."""
 
-    def gatherer(self, spec: RunSpec) -> Gatherer | None:  # noqa: ARG002
-        """None: every rank has all weights."""
+    def division(self, spec: RunSpec, model: nn.Module) -> Division | None:  # noqa: ARG002
+        """Of a built model that has not been trained; None: every rank has all weights. Collective."""
         return None
 
     def saving(

@@ -2,6 +2,7 @@
 
 # ruff: noqa: ARG002  (transformers calls every handler with the same arguments)
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
@@ -20,6 +21,12 @@ from workers.trainers.hf_trainer.loop.early_stopping import EarlyStopping
 from workers.trainers.hf_trainer.loop.halts import PlannedStops, halt_instead_of
 from workers.trainers.hf_trainer.loop.lr_schedule import learning_rate_factor
 from workers.trainers.hf_trainer.monitoring.reporting import Reporting
+
+EVALUATION_DUE = "evaluation_due"  # in a checkpoint's position: the evaluation of its step is still to come
+
+
+class StepAbandoned(Exception):
+    """The run ends in the middle of a step, of which nothing is trained, or of an evaluation."""
 
 
 class CheckpointSaver(Protocol):
@@ -57,7 +64,7 @@ class StopAndSaveCallback(TrainerCallback):
     ) -> None:
         self.stop: Stop | None = None
         self.training_over = False
-        self.saved_step = -1  # step of the newest checkpoint
+        self.saved_step = -1  # step of the newest checkpoint, or of the start
         self._context = context
         self._reporting = reporting
         self._early_stopping = early_stopping
@@ -66,8 +73,10 @@ class StopAndSaveCallback(TrainerCallback):
         self._saving = saving
         self._epochs = output_config(context.spec).checkpoint.save_epochs
         self._planned = PlannedStops(context.spec)
+        self._first = -1  # step of the start
         self._reserved = False
         self._asked = False
+        self._evaluation_due = False
         self._phase = ""
         self._first_step = ExitStack()
 
@@ -84,9 +93,53 @@ class StopAndSaveCallback(TrainerCallback):
         """Whether a stop without loss still needs a checkpoint of the weights after `step`."""
         return self.stop is not None and self.stop.save_checkpoint and step != self.saved_step
 
+    def breaks_off(self, step: int, *, evaluates: bool) -> bool:
+        """Whether this rank has heard of a request that a wait for completions would delay.
+
+        ``step``: the last one that was made; ``evaluates``: the completions are those of its evaluation.
+        """
+        stop = self._context.stop
+        if stop is None:
+            return not evaluates and step != self.saved_step and self._boundary.is_save_asked()
+        # A halt is where values are compared: it has its evaluation.
+        halts = self.stop is not None and self.stop.kind == HALT
+        return not (evaluates and halts and stop.save_checkpoint)
+
+    def ends_here(
+        self, state: TrainerState, control: TrainerControl, save: Callable[[], None], *, evaluates: bool
+    ) -> bool:
+        """Follow the requests that all ranks agree on after a wait was broken off; whether the run ends.
+
+        What is saved is the state after the last step. Collective.
+        """
+        decision, step = self._boundary.decide(), state.global_step
+        if self.training_over or decision.stop is None:
+            if decision.save and not evaluates and step != self.saved_step:
+                save()
+            return decision.stop is not None
+        self.stop, control.should_training_stop = decision.stop, True
+        self._first_step.close()
+        self._evaluation_due = evaluates
+        if self.is_unsaved(step) or (self.stop.save_checkpoint and evaluates and step != self._first):
+            self._enter("CHECKPOINTING")
+            save()
+        elif self.stop.save_checkpoint:
+            self._secure(self.stop)
+        self._evaluation_due = False
+        control.should_training_stop = self.stop is not None
+        self._back_to_training(control)
+        return self.stop is not None
+
+    def evaluation_begins(self, control: TrainerControl) -> None:
+        """The evaluation of the step that the run starts from, which was broken off; its values get a checkpoint."""
+        control.should_evaluate = control.should_save = True
+        self._announce(control)
+
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
+        # A stop before the first step loses nothing.
+        self.saved_step = self._first = state.global_step
         self._enter("TRAINING")
         # Streamed records that were already used are read again, and some GPU code is compiled only now.
         self._first_step.enter_context(self._context.section("first step"))
@@ -250,6 +303,8 @@ class StopAndSaveCallback(TrainerCallback):
         if all(digests):
             # A resumed run checks that its data still has these digests.
             position["sources_sha256"] = digests
+        if self._evaluation_due:
+            position[EVALUATION_DUE] = True
         if self._context.spec.reward_sha256:
             position["reward_sha256"] = self._context.spec.reward_sha256
         metrics = self._reporting.metrics_at(state.global_step)

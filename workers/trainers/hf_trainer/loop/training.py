@@ -3,6 +3,7 @@ devices.
 """
 
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from typing import Any, Protocol
 
 from datasets import Dataset, disable_progress_bars
@@ -19,7 +20,7 @@ from workers.trainers.hf_trainer.loop.batch_plan import batch_plan
 from workers.trainers.hf_trainer.loop.early_stopping import EarlyStopping
 from workers.trainers.hf_trainer.loop.oom_adjustments import explain_out_of_memory, report_adjustments
 from workers.trainers.hf_trainer.loop.parallelism import parallelism_of
-from workers.trainers.hf_trainer.loop.stop_and_save import CheckpointSaver, StopAndSaveCallback
+from workers.trainers.hf_trainer.loop.stop_and_save import CheckpointSaver, StepAbandoned, StopAndSaveCallback
 from workers.trainers.hf_trainer.model import pretrained
 from workers.trainers.hf_trainer.model.model_card import ModelCard
 from workers.trainers.hf_trainer.model.trainable_weights import FullWeights
@@ -88,7 +89,7 @@ class Training(ABC):
         self._early_stopping = EarlyStopping(context, self._reporting)
         self._best = BestWeights(context, self._reporting)
         self.saving = self.make_saving()
-        self._stop_and_save = StopAndSaveCallback(
+        self.stop_and_save = StopAndSaveCallback(
             context, self._reporting, self._early_stopping, self._best, self.saving, self.boundary
         )
         disable_progress_bar()  # type: ignore[no-untyped-call]
@@ -109,9 +110,12 @@ class Training(ABC):
             trainer = self.build(splits, tokenizer)
             self.saving.set_tokenizer(tokenizer)
         self._train(trainer)
-        if not self._stops(trainer):
-            self._measure(trainer, splits)
-        if self._stops(trainer):
+        measured = False
+        while not (stops := self._stops(trainer)) and not measured:
+            with suppress(StepAbandoned):  # a pause that broke it off may have been given up
+                self._measure(trainer, splits)
+                measured = True
+        if stops:
             return self._result(trainer)
         return self._result(trainer, self._export(trainer, tokenizer))
 
@@ -123,7 +127,7 @@ class Training(ABC):
     @property
     def callbacks(self) -> list[TrainerCallback]:
         """The loop's callbacks in call order."""
-        return [self._reporting, self._early_stopping, self._best, self._stop_and_save, self.step_timer]
+        return [self._reporting, self._early_stopping, self._best, self.stop_and_save, self.step_timer]
 
     @abstractmethod
     def build(self, splits: Splits, tokenizer: PreTrainedTokenizerBase) -> Loop:
@@ -163,18 +167,19 @@ class Training(ABC):
         if self._resume is not None and (self._early_stopping.stopped or trainer.is_finished(self._resume)):
             self.context.phase("TRAINING")
             trainer.restore(self._resume)
-            self._stop_and_save.saved_step = trainer.state.global_step
+            self.stop_and_save.saved_step = trainer.state.global_step
         else:
-            trainer.train(resume_from_checkpoint=self._resume)
-        self._stop_and_save.training_over = True
+            with suppress(StepAbandoned):
+                trainer.train(resume_from_checkpoint=self._resume)
+        self.stop_and_save.training_over = True
 
     def _stops(self, trainer: Loop) -> bool:
         """Whether all ranks stop here, after the training; unsaved state is checkpointed first."""
-        self._stop_and_save.agree_on_stop(trainer.state.global_step)
-        if self._stop_and_save.is_unsaved(trainer.state.global_step):
+        self.stop_and_save.agree_on_stop(trainer.state.global_step)
+        if self.stop_and_save.is_unsaved(trainer.state.global_step):
             self.context.phase("CHECKPOINTING")
             trainer.save()
-        return self._stop_and_save.stop is not None
+        return self.stop_and_save.stop is not None
 
     def _measure(self, trainer: Loop, splits: Splits) -> None:
         """The final evaluation, unless the last step was just evaluated, and the test split with the exported
@@ -204,7 +209,7 @@ class Training(ABC):
         return weights
 
     def _result(self, trainer: Loop, weights: tuple[str, ...] = ()) -> Result:
-        stop = self._stop_and_save.stop
+        stop = self.stop_and_save.stop
         return Result(
             stopped=stop.kind if stop else None,
             step=trainer.state.global_step,

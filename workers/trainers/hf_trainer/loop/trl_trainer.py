@@ -61,6 +61,8 @@ class TrlTrainer(Trainer):
         self._own_settings: warm_start.Settings = []
         self._resumed = resumed
         self._perplexity = perplexity
+        # What a checkpoint stores in place of the present one, when it is saved between two steps.
+        self.kept_random_state: dict[str, Any] | None = None
         saving.prepare(arguments["args"])
         super().__init__(**arguments)
         self.module.register_forward_pre_hook(lambda *_: step_timer.resume())

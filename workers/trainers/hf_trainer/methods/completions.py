@@ -3,7 +3,8 @@
 import hashlib
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Any, Protocol
 
@@ -15,12 +16,12 @@ from app.domain.spec.hyperparameters import rlhf
 from workers.rank.run_context import RunSpec
 from workers.rank.spec_sections import data_config
 from workers.trainers.distributed import TIMEOUT
-from workers.trainers.hf_trainer.loop.parallelism import Gatherer, parallelism_of
+from workers.trainers.hf_trainer.loop.parallelism import Division, parallelism_of
 from workers.trainers.inference.engine.interface import Prompt
 from workers.trainers.rollouts.client import AWAY_SECONDS, LOAD_SECONDS, Handover
 from workers.trainers.rollouts.completer import SHARE_BESIDE_A_TRAINING, Completer, SamplingOptions
 from workers.trainers.rollouts.places import places_to_ask, secret
-from workers.trainers.rollouts.rollouts import Rollouts
+from workers.trainers.rollouts.rollouts import BrokenOff, Rollouts
 from workers.trainers.rollouts.waiting import Section
 from workers.trainers.rollouts.weights import Weights
 
@@ -33,7 +34,10 @@ class Completions(Protocol):
     def __call__(
         self, prompts: Sequence[Prompt], options: SamplingOptions, version: str
     ) -> tuple[list[list[int]], Values]:
-        """The tokens of each completion, in the order of the prompts, and what is measured."""
+        """The tokens of each completion, in the order of the prompts, and what is measured.
+
+        Raises BrokenOff, on all ranks: the same ones may be asked for again.
+        """
         ...
 
     def close(self) -> None:
@@ -72,11 +76,19 @@ class _OfRollouts:
         self, prompts: Sequence[Prompt], options: SamplingOptions, version: str
     ) -> tuple[list[list[int]], Values]:
         begun = time.monotonic()
-        found, handed = self._rollouts.complete(prompts, options, Weights(version, self._model, self._digests))
+        found: list[list[int]] = []
+        handed: Handover | None = None
+        try:
+            found, handed = self._rollouts.complete(prompts, options, Weights(version, self._model, self._digests))
+        except BrokenOff:
+            if self._section is None:
+                raise
         seconds = time.monotonic() - begun
         if self._section is not None:
             with self._section("waiting for completions of other ranks", AWAY_SECONDS + LOAD_SECONDS):
                 handed = _of_all_ranks(handed)
+        if handed is None:
+            raise BrokenOff
         return found, {
             "generation_seconds": seconds,
             "weights_seconds": handed.seconds,
@@ -87,19 +99,22 @@ class _OfRollouts:
         self._rollouts.close()
 
 
-def _of_all_ranks(handed: Handover) -> Handover:
-    """Any rank hands over what a rollout lacks when it asks it. Waits for all of them."""
-    found: list[Handover] = [handed] * dist.get_world_size()
-    dist.all_gather_object(found, handed)
+def _of_all_ranks(handed: Handover | None) -> Handover | None:
+    """Any rank hands over what a rollout lacks when it asks it. Waits for all of them. None: one has broken off."""
+    gathered: list[Handover | None] = [handed] * dist.get_world_size()
+    dist.all_gather_object(gathered, handed)
+    found = [each for each in gathered if each is not None]
+    if len(found) < len(gathered):
+        return None
     return Handover(max(each.seconds for each in found), sum(each.bytes for each in found))
 
 
 class _OfAllRanks:
     """Of a model that is divided: the first rank has the whole weights in its host's memory, and asks for all ranks."""
 
-    def __init__(self, model: nn.Module, gatherer: Gatherer, rollouts: Rollouts) -> None:
+    def __init__(self, model: nn.Module, division: Division, rollouts: Rollouts) -> None:
         self._model = model
-        self._gatherer = gatherer
+        self._division = division
         self._rollouts = rollouts
         self._weights: Weights | None = None
         # On the CPU, and apart from the training's own collectives.
@@ -117,12 +132,18 @@ class _OfAllRanks:
         answers: list[Any] | None = None
         handed = Handover()
         if asked is not None:  # a failure here ends this rank, and by that what the others wait for
-            found, handed = self._rollouts.complete([each for of_rank in asked for each in of_rank], options, weights)
+            answers = [None] * ranks
+            with suppress(BrokenOff):
+                found, handed = self._rollouts.complete(
+                    [each for of_rank in asked for each in of_rank], options, weights
+                )
+                remaining = iter(found)
+                answers = [list(islice(remaining, len(of_rank))) for of_rank in asked]
             weights.drop_copies()  # an evaluation may follow, for which the gathered ones stay
-            remaining = iter(found)
-            answers = [list(islice(remaining, len(of_rank))) for of_rank in asked]
         own: list[Any] = [None]
         dist.scatter_object_list(own, answers, src=0, group=self._group)
+        if own[0] is None:
+            raise BrokenOff
         return own[0], {
             "generation_seconds": time.monotonic() - begun,
             "weights_seconds": gathered + handed.seconds,
@@ -133,7 +154,8 @@ class _OfAllRanks:
         """All ranks have the same version, and gather together."""
         if self._weights is None or self._weights.version != version:
             self._weights = None  # before there is another copy
-            self._weights = Weights(version, self._model, gathered=self._gatherer(self._model))
+            gathered = self._division.gather(self._model)
+            self._weights = Weights(version, self._model, self._division.digests, gathered=gathered)
         return self._weights
 
     def close(self) -> None:
@@ -147,15 +169,16 @@ def completions_of(
     *,
     rank: int,
     section: Section,
+    breaks_off: Callable[[], bool],
     environment: Mapping[str, str] = os.environ,
 ) -> Completions | None:
-    """None: the trainer's own way is asked for."""
+    """None: the trainer's own way is asked for. ``breaks_off``: whether a wait for rollouts ends here, by BrokenOff."""
     if spec.hyperparameters.get(rlhf.GENERATION_BACKEND) != rlhf.ENGINE:
         return None
     if places := places_to_ask(environment):
-        rollouts = Rollouts(places, secret(environment), rank=rank, section=section)
-        if (gatherer := parallelism_of(spec.framework).gatherer(spec)) is not None:
-            return _OfAllRanks(model, gatherer, rollouts)
+        rollouts = Rollouts(places, secret(environment), rank=rank, section=section, breaks_off=breaks_off)
+        if (division := parallelism_of(spec.framework).division(spec, model)) is not None:
+            return _OfAllRanks(model, division, rollouts)
         return _OfRollouts(model, rollouts, section if spec.world_size > 1 else None)
     return _OfThisProcess(model, tokenizer, spec)
 

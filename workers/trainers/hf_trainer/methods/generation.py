@@ -2,6 +2,7 @@
 
 import json
 import math
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
@@ -12,10 +13,12 @@ from trl.trainer.utils import RepeatSampler, add_fused_lm_head
 
 from workers.rank.run_context import RunSpec
 from workers.trainers.data.encoded import RECORD
-from workers.trainers.hf_trainer.checkpoints.async_save import HostCheckpointSaver
+from workers.trainers.hf_trainer.checkpoints.async_save import HostCheckpointSaver, present_random_state
 from workers.trainers.hf_trainer.loop.parallelism import parallelism_of
+from workers.trainers.hf_trainer.loop.stop_and_save import EVALUATION_DUE, StepAbandoned, StopAndSaveCallback
 from workers.trainers.hf_trainer.loop.trl_trainer import TrlTrainer
 from workers.trainers.hf_trainer.methods.completions import Completions, completions_of, sampling_options, seeded
+from workers.trainers.rollouts.rollouts import BrokenOff
 from workers.trainers.rollouts.waiting import Section
 
 Examples = list[dict[str, Any]]
@@ -38,8 +41,12 @@ class GenerationTrainer(TrlTrainer):
         reference: PreTrainedModel | None,
         beta: float,
         section: Section,
+        stop_and_save: StopAndSaveCallback,
         **given: Any,
     ) -> None:
+        self._stop_and_save = stop_and_save
+        self._before_epoch: tuple[int, dict[str, Any]] | None = None  # the step before, and the random state
+        self._before_evaluation: dict[str, Any] | None = None  # the random state
         self._prompt_ids: list[list[int]] = []
         self._tokens_before = 0
         self._evaluations = 0  # of this process
@@ -53,7 +60,16 @@ class GenerationTrainer(TrlTrainer):
             trl: Any = self
             trl.ref_model = division.prepared(self, reference)
         tokenizer: Any = self.processing_class
-        self._completions = completions_of(spec, self.module, tokenizer, rank=self.args.process_index, section=section)
+        self._completions = completions_of(
+            spec,
+            self.module,
+            tokenizer,
+            rank=self.args.process_index,
+            section=section,
+            breaks_off=lambda: stop_and_save.breaks_off(self.state.global_step, evaluates=not self.module.training),
+        )
+        position = {} if self._resumed is None or self._taken_over is not None else self._resumed.data_position
+        self._evaluation_due = bool(position.get(EVALUATION_DUE))
 
     def close(self) -> None:
         """No completion is made any more."""
@@ -95,6 +111,7 @@ class GenerationTrainer(TrlTrainer):
     def evaluate(self, *given: Any, **named: Any) -> dict[str, float]:
         self._evaluations += 1
         self._evaluated = 0
+        self._before_evaluation = present_random_state(self)
         return super().evaluate(*given, **named)
 
     def _generate_single_turn(self, *given: Any, **named: Any) -> object:
@@ -119,11 +136,58 @@ class GenerationTrainer(TrlTrainer):
         asked = seeded(self._spec, prompts, use, self.state.global_step, first)
         # The best weights are taken between two evaluations after the same step.
         version = f"{self.state.global_step}.{self._evaluations}"
-        found, values = completions(asked, sampling_options(self._spec, trl.eos_token_ids), version)
+        options = sampling_options(self._spec, trl.eos_token_ids)
+        while True:
+            try:
+                found, values = completions(asked, options, version)
+                break
+            except BrokenOff:
+                self._follow_requests(evaluates=use == "eval")
         if use == "train":
             for name, value in values.items():
                 trl._metrics[use][name].append(value)  # noqa: SLF001  (there is no other way in)
         return found
+
+    def _follow_requests(self, *, evaluates: bool) -> None:
+        """Between two steps, or before the evaluation of one. Raises StepAbandoned when the run ends."""
+
+        def save() -> None:
+            kept = self._before_evaluation if evaluates else None
+            if kept is None and self._before_epoch is not None and self._before_epoch[0] == self.state.global_step:
+                # What a resumed run draws anew when it begins the epoch is drawn already.
+                kept = self._before_epoch[1]
+            self.kept_random_state = kept
+            self._log_all()
+            self.save()
+            self.kept_random_state = None
+
+        if self._stop_and_save.ends_here(self.state, self.control, save, evaluates=evaluates):
+            raise StepAbandoned
+
+    def _log_all(self) -> None:
+        """What was counted since the last log belongs in the checkpoint."""
+        model: Any = self.model
+        was_training, control = model.training, self.control
+        control.should_log, control.should_evaluate, control.should_save = True, False, False
+        model.train()
+        self._maybe_log_save_evaluate(self._tr_loss, None, model, None, self.state.epoch or 0.0, None, time.time())
+        control.should_log = False
+        model.train(was_training)
+
+    def _run_epoch(self, *given: Any, **named: Any) -> None:
+        self._before_epoch = self.state.global_step, present_random_state(self)
+        super()._run_epoch(*given, **named)  # type: ignore[no-untyped-call]
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        super()._load_rng_state(checkpoint)
+        if not self._evaluation_due:
+            return
+        # Here an evaluation draws what it would have drawn after its step.
+        self._evaluation_due = False
+        self._stop_and_save.evaluation_begins(self.control)
+        self._maybe_log_save_evaluate(self._tr_loss, None, self.model, None, self.state.epoch or 0.0, None, time.time())
+        if self.control.should_training_stop:  # by early stopping
+            raise StepAbandoned
 
     def _in_form(self, found: list[list[int]]) -> object:
         """As trl's own method answers."""

@@ -104,6 +104,7 @@ class RlhfTrainer(Training):
             **self.common(splits, tokenizer),
             beta=values["beta"],
             section=self.context.section,
+            stop_and_save=self.stop_and_save,
             reference=self._reference(model, tokenizer) if adapter is None and values["beta"] else None,
             model=model,
             **self._judge(splits),

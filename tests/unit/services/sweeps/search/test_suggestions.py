@@ -112,6 +112,7 @@ def test_a_new_child_suggests_what_a_busy_one_does(start, busy, name):
         assert new.suggest(spec, space, number=40, observations=history[::-1]) == found
 
 
+@pytest.mark.long
 def test_a_child_that_was_killed_is_started_again(start):
     suggestions, history = start(), mixed_history(SPACE, 20)
     suggestions.suggest(spec_of("tpe"), SPACE, number=20, observations=history)
@@ -282,6 +283,7 @@ def test_the_child_has_nothing_of_this_processs_environment(start, monkeypatch):
     assert set(found) == {"PATH", "PYTHONPATH", "PYTHONSAFEPATH", "PYTHONHASHSEED", "LANG", "OMP_NUM_THREADS"}
 
 
+@pytest.mark.long
 def test_the_child_ends_with_its_parent_that_is_killed():
     parent = "from app.services.sweeps.search.search_child import SearchChild; import os\n"
     parent += "print(SearchChild().pid, flush=True); os.kill(os.getpid(), 9)"

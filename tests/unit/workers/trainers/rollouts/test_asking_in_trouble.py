@@ -19,6 +19,7 @@ from workers.trainers.rollouts.client import RolloutClient, RolloutFailed, Rollo
 from workers.trainers.rollouts.completer import Completer, NotCompleted, SamplingOptions
 from workers.trainers.rollouts.places import Place
 from workers.trainers.rollouts.request_handler import RequestHandler
+from workers.trainers.rollouts.rollouts import BrokenOff
 from workers.trainers.rollouts.server import RolloutServer
 from workers.trainers.rollouts.weights import OtherModel, Weights
 from workers.trainers.rollouts.wire import Wire, WireClosed
@@ -216,6 +217,23 @@ def test_failure_of_one_rollout_does_not_wait_for_the_others(start, tokenizer, s
     rollouts.close()
     slow.ready(RequestHandler(own, Completer(own, tokenizer, spec)))
     stop(slow)
+
+
+def test_wait_for_a_rollout_that_hangs_is_broken_off_and_it_is_asked_again(start, spec):
+    """It accepts connections, as the kernel does for a process that is stopped, and says nothing."""
+    place, model, prompts = Place("rollout", 0, "127.0.0.1", free_port()), a_model(), prompts_of(spec)
+    requests = ["pause"]
+    rollouts = asking(place, away=60, breaks_off=lambda: bool(requests))
+    with socket.create_server((place.address, place.port)):
+        begun = time.monotonic()
+        with pytest.raises(BrokenOff):
+            rollouts.complete(prompts, SAMPLED, Weights("0.0", model))
+        assert time.monotonic() - begun < handshake.SECONDS
+
+    requests.clear()
+    start(a_model(1), port=place.port)
+    assert len(rollouts.complete(prompts, SAMPLED, Weights("0.0", model))[0]) == 10
+    rollouts.close()
 
 
 def test_rollout_that_stays_away_is_named(spec):

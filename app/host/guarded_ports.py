@@ -1,0 +1,243 @@
+"""Ports of ranks that have the machine's network, kept from other processes by nftables; see nft(8).
+
+Torch's store, gloo and NCCL serve every client. So rules of the kernel decide, by the host user of an attempt, who
+may connect and whose listener may answer: a listener shows its user when it answers a connection (SYN and ACK).
+"""
+
+import fcntl
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from functools import cache
+from ipaddress import ip_address
+from pathlib import Path
+
+import psutil
+
+from app.host.libc import libc
+from app.host.own_users import LOCKS, SWITCHED_OFF, private_directory, uid_range
+
+NFT = "nft"
+_PREFIX, _TRIAL = "trainyard_", "trial"  # tables have the number of the user after it
+_FAMILIES = {"ip": (4, "127.0.0.1"), "ip6": (6, "::1")}
+_SECONDS = 20.0
+_OPENS, _ANSWERS = "tcp flags & (syn | ack) == syn", "tcp flags & (syn | ack) == (syn | ack)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guard:
+    """What processes of one attempt on this machine may do, and no others."""
+
+    uids: frozenset[int]  # their users
+    ports: frozenset[int]  # at which they are waited for, known before they listen
+    elsewhere: frozenset[tuple[str, int]] = frozenset()  # (address, port): at which others of the attempt wait
+    machines: frozenset[str] = frozenset()  # addresses of all machines with processes of the attempt
+    every_port: bool = True  # listeners at other ports answer to the attempt alone, too
+    confined: bool = False  # the attempt itself reaches these machines alone, and on this one nothing but its own
+
+
+def set_guard(uid: int, guard: Guard) -> None:
+    """In place of the guard that the user had before. Raises OSError."""
+    _set(f"{_PREFIX}{uid}", guard)
+
+
+def remove_guard(uid: int) -> None:
+    """Idempotent. Raises OSError."""
+    _remove(f"{_PREFIX}{uid}")
+
+
+def sweep_guards(uids: Collection[int], locks: Path = LOCKS) -> None:
+    """Remove those of supervisors that were killed: their users are not reserved any more. Raises OSError.
+
+    Users of other ranges are left alone, as their locks may lie in another container.
+    """
+    for uid in _guarded():
+        if uid in uids:
+            with _locked(locks / str(uid), wait=False) as is_free:
+                if is_free:
+                    remove_guard(uid)
+
+
+def own_addresses() -> frozenset[str]:
+    """IP addresses of this network namespace's interfaces, without those of the loopback."""
+    internet = (socket.AF_INET, socket.AF_INET6)
+    every = (each for found in psutil.net_if_addrs().values() for each in found if each.family in internet)
+    found = {each.address.partition("%")[0] for each in every}
+    return frozenset(address for address in found if not ip_address(address).is_loopback)
+
+
+def own_network() -> str:
+    """The same for all processes that share a network namespace, and for no others."""
+    boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return f"{boot_id}/{Path('/proc/self/ns/net').stat().st_ino}"
+
+
+@cache
+def lack_of_guards(uids: str) -> str:
+    """Why no ports are guarded on a node with this setting (`node.uids`), found by trial; empty where they are."""
+    if not uids:
+        return SWITCHED_OFF
+    if os.geteuid() != 0:
+        return "its worker is not root"
+    if shutil.which(NFT) is None:
+        return "nft is not installed: apt install nftables"
+    if len(uid_range(uids)) < 2:
+        return "TRAINYARD_NODE_UIDS has a single user"
+    try:
+        private_directory(LOCKS)
+        with _locked(LOCKS / _TRIAL, wait=True):
+            return _tried(*uid_range(uids)[-2:])
+    except OSError as error:
+        return str(error)
+
+
+def _tried(uid: int, other: int) -> str:
+    """Has a user listen, and both connect. No process is needed: a socket keeps the user who made it."""
+    with closing(_socket_of(uid)) as listener, closing(_socket_of(uid)) as own, closing(_socket_of(other)) as strange:
+        listener.bind((_FAMILIES["ip"][1], 0))
+        listener.listen()
+        place = listener.getsockname()
+        _set(f"{_PREFIX}{_TRIAL}", Guard(uids=frozenset({uid}), ports=frozenset({place[1]})))
+        try:
+            own.settimeout(_SECONDS)
+            own.connect(place)
+            strange.settimeout(_SECONDS)
+            strange.connect(place)
+        except ConnectionRefusedError:
+            return ""
+        finally:
+            _remove(f"{_PREFIX}{_TRIAL}")
+    return "rules of nft keep no other user from a port"
+
+
+def _socket_of(uid: int) -> socket.socket:
+    """The user of this thread alone changes; see setfsuid(2)."""
+    libc().setfsuid(uid)
+    try:
+        return socket.socket()
+    finally:
+        libc().setfsuid(os.geteuid())
+
+
+def _guarded() -> Iterator[int]:
+    """Users whose ports are guarded."""
+    for line in _nft("list tables\n").splitlines():
+        name = line.rpartition(" ")[2]
+        if name.startswith(_PREFIX) and name.removeprefix(_PREFIX).isdecimal():
+            yield int(name.removeprefix(_PREFIX))
+
+
+def _set(table: str, guard: Guard) -> None:
+    rules = "\n".join(_rules(guard))
+    _nft(f"add table inet {table}\ndelete table inet {table}\ntable inet {table} {{\n{rules}\n}}\n")
+
+
+def _remove(table: str) -> None:
+    _nft(f"add table inet {table}\ndelete table inet {table}\n")
+
+
+def _rules(guard: Guard) -> Iterator[str]:
+    for family, (version, _) in _FAMILIES.items():
+        connection = f"typeof {family} saddr . tcp sport . {family} daddr . tcp dport"
+        yield f"set opened{version} {{ {connection}; size 65535; flags dynamic; timeout 1m; }}"
+    yield "chain opens {"
+    yield from _on_opening(guard)
+    yield "}\nchain answers {"
+    yield from _on_answering(guard)
+    yield "}\nchain leaves { type filter hook output priority filter - 5;"
+    yield from _on_leaving(guard)
+    yield f"{_OPENS} jump opens\n{_ANSWERS} jump answers"
+    yield "}\nchain arrives { type filter hook input priority filter - 5;"
+    yield from _on_arrival(guard)
+    yield "}"
+
+
+def _on_leaving(guard: Guard) -> Iterator[str]:
+    if guard.confined:
+        users = _either(guard.uids)
+        for family in _FAMILIES:
+            yield f"meta skuid {users} oif != lo {family} daddr != {_machines(guard, family)} reject"
+        yield f"meta skuid {users} oif lo meta l4proto != tcp reject"
+
+
+def _on_opening(guard: Guard) -> Iterator[str]:
+    """Connections of the attempt within this machine are noted; those of others to its ports are refused."""
+    users = _either(guard.uids)
+    for family, (version, _) in _FAMILIES.items():
+        connection = f"{family} saddr . tcp sport . {family} daddr . tcp dport"
+        yield f"oif lo meta skuid {users} update @opened{version} {{ {connection} }}"
+    yield f"meta skuid {users} return"
+    if guard.ports:
+        yield f"oif lo tcp dport {_either(guard.ports)} reject with tcp reset"
+    for family, (version, _) in _FAMILIES.items():
+        if places := [f"{address} . {port}" for address, port in guard.elsewhere if _version(address) == version]:
+            yield f"{family} daddr . tcp dport {_either(places)} reject with tcp reset"
+
+
+def _on_answering(guard: Guard) -> Iterator[str]:
+    """No other user answers at the attempt's ports, and the attempt answers to no other."""
+    users = _either(guard.uids)
+    if guard.ports:
+        yield f"meta skuid != {users} tcp sport {_either(guard.ports)} drop"
+    for family, (version, _) in _FAMILIES.items():
+        connection = f"{family} daddr . tcp dport . {family} saddr . tcp sport"  # as the client has it
+        if guard.confined:
+            yield f"meta skuid != {users} oif lo {connection} @opened{version} drop"
+        if guard.every_port:
+            yield f"meta skuid {users} oif lo {connection} != @opened{version} drop"
+            yield f"meta skuid {users} oif != lo {family} daddr != {_machines(guard, family)} drop"
+
+
+def _on_arrival(guard: Guard) -> Iterator[str]:
+    if guard.ports:
+        for family in _FAMILIES:
+            others = f"{family} saddr != {_machines(guard, family)}"
+            yield f"iif != lo tcp dport {_either(guard.ports)} {others} drop"
+
+
+def _machines(guard: Guard, family: str) -> str:
+    version, loopback = _FAMILIES[family]
+    return _either({loopback, *(address for address in guard.machines if _version(address) == version)})
+
+
+def _either(values: Iterable[object]) -> str:
+    return f"{{ {', '.join(sorted(map(str, values)))} }}"
+
+
+def _version(address: str) -> int:
+    return ip_address(address).version
+
+
+def _nft(script: str) -> str:
+    """What it says. The script is one transaction of the kernel's. Raises OSError."""
+    try:
+        done = subprocess.run(
+            [NFT, "-f", "-"], input=script, capture_output=True, text=True, timeout=_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise OSError(f"nft did not answer in {_SECONDS:.0f} s") from error
+    if done.returncode != 0:
+        raise OSError(f"nft: {(done.stderr.strip().splitlines() or [f'exit code {done.returncode}'])[0]}")
+    return done.stdout
+
+
+@contextmanager
+def _locked(path: Path, *, wait: bool) -> Iterator[bool]:
+    """Whether the file is locked by this now; only ``wait`` makes it certain."""
+    descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        yield _lock(descriptor, wait=wait)
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, *, wait: bool) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    return True

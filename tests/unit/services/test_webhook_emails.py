@@ -1,0 +1,192 @@
+"""One email to a real mail server: encrypted, signed in, refused now and for good, and never with a header of a job."""
+
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from app.services.webhooks.http_post import Posted
+from app.services.webhooks.smtp_mail import Mail, message_of, send
+from config.smtp import SmtpSettings
+from tests.doubles.mail_server import PASSWORD, USER, MailServer, mail_server
+from tests.systems.servers import free_port
+
+ANA, BO = "ana@example.org", "bo.b+lab@example.org"
+MAIL = Mail(
+    delivery_id="dlv-1",
+    event_type="job.status",
+    recipients=(ANA, BO),
+    reached=(),
+    subject="❌ support-v3 is FAILED",
+    text="support-v3 is FAILED\n\nout of memory: größer als 4 GiB\n.\n" + "x" * 2000 + "\n",
+    at=datetime(2026, 5, 17, 9, 30, tzinfo=UTC),
+)
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MailServer]:
+    """It wants TLS by STARTTLS and a sign-in."""
+    with mail_server(tmp_path, sign_in=True) as running:
+        monkeypatch.setenv("SSL_CERT_FILE", str(running.certificate))
+        yield running
+
+
+@pytest.fixture
+def settings(server: MailServer, tmp_path: Path) -> SmtpSettings:
+    password = tmp_path / "password"
+    password.write_text(f"{PASSWORD}\n")
+    return SmtpSettings(
+        host="127.0.0.1",
+        port=server.port,
+        user=USER,
+        password_file=password,
+        sender="trainyard@example.org",
+        timeout_seconds=5.0,
+    )
+
+
+# ---- what is sent
+
+
+def test_an_email_arrives_encrypted_and_as_it_was_written(server: MailServer, settings: SmtpSettings) -> None:
+    posted = send(MAIL, settings)
+
+    assert posted == Posted(status_code=250, reached=(ANA, BO))
+    (message,), (envelope,) = server.messages, server.received
+    assert server.signed_in == [True]
+    assert (envelope.mail_from, envelope.rcpt_tos) == ("trainyard@example.org", [ANA, BO])
+    assert message.get_content().replace("\r\n", "\n") == MAIL.text
+    assert message.get_content_type() == "text/plain"
+    found = {name: message[name] for name in ("From", "To", "Subject", "Message-ID", "Auto-Submitted", "Date")}
+    assert found == {
+        "From": "Trainyard <trainyard@example.org>",
+        "To": f"{ANA}, {BO}",
+        "Subject": MAIL.subject,
+        "Message-ID": "<dlv-1@example.org>",
+        "Auto-Submitted": "auto-generated",
+        "Date": "Sun, 17 May 2026 09:30:00 +0000",
+    }
+    assert (message["X-Trainyard-Event"], message["X-Trainyard-Delivery"]) == ("job.status", "dlv-1")
+    assert (envelope.content or b"").isascii()
+
+
+def test_tls_from_the_first_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with mail_server(tmp_path, security="tls") as server:
+        monkeypatch.setenv("SSL_CERT_FILE", str(server.certificate))
+        settings = SmtpSettings(host="127.0.0.1", port=server.port, security="tls", sender="t@example.org")
+
+        assert send(MAIL, settings).problem == ""
+        assert len(server.messages) == 1
+
+
+def test_those_who_have_it_do_not_get_it_again(server: MailServer, settings: SmtpSettings) -> None:
+    posted = send(replace(MAIL, reached=(ANA,)), settings)
+
+    assert posted.reached == (BO,)
+    assert server.received[0].rcpt_tos == [BO]
+    assert server.messages[0]["To"] == f"{ANA}, {BO}"
+
+
+@pytest.mark.parametrize("text", ["a\nBcc: x@evil.example", "a\r\nBcc: x@evil.example", "a\rBcc: x@evil.example"])
+def test_no_text_adds_a_header(text: str) -> None:
+    with pytest.raises(ValueError, match="linefeed or carriage return"):
+        message_of(replace(MAIL, subject=text), "t@example.org")
+
+
+# ---- what is not taken
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_final"), [("550 5.1.1 no such mailbox", True), ("452 4.2.2 mailbox full", False)]
+)
+def test_a_recipient_who_is_refused_keeps_others_from_nothing(
+    server: MailServer, settings: SmtpSettings, answer: str, *, is_final: bool
+) -> None:
+    server.answers[BO] = answer
+
+    posted = send(MAIL, settings)
+
+    assert posted == Posted(status_code=250, problem=f"not to {BO}: {answer}", reached=(ANA,), is_final=is_final)
+    assert server.received[0].rcpt_tos == [ANA]
+
+
+def test_an_email_that_nobody_can_get_is_final_only_if_all_are_refused_for_good(
+    server: MailServer, settings: SmtpSettings
+) -> None:
+    server.answers = {ANA: "550 gone", BO: "450 later"}
+    mixed = send(MAIL, settings)
+    server.answers[BO] = "553 gone, too"
+    gone = send(MAIL, settings)
+
+    assert (mixed.status_code, mixed.is_final, mixed.reached) == (550, False, ())
+    assert (gone.problem, gone.is_final) == (f"not to {ANA}: 550 gone; not to {BO}: 553 gone, too", True)
+    assert server.received == []
+
+
+@pytest.mark.parametrize(("answer", "is_final"), [("451 try again", False), ("554 5.7.1 spam", True)])
+def test_a_text_that_is_refused_is_final_for_good_reasons(
+    server: MailServer, settings: SmtpSettings, answer: str, *, is_final: bool
+) -> None:
+    server.answers_to_texts = [answer]
+
+    posted = send(MAIL, settings)
+
+    assert posted.problem == f"the mail server refuses the email: {answer}"
+    assert (posted.status_code, posted.reached, posted.is_final) == (int(answer[:3]), (), is_final)
+
+
+def test_a_wrong_password_is_told_without_it_and_tried_again(server: MailServer, settings: SmtpSettings) -> None:
+    wrong = settings.password_file
+    assert wrong is not None
+    wrong.write_text("another-password")
+
+    posted = send(MAIL, settings)
+
+    assert posted == Posted(status_code=535, problem="the mail server does not accept the installation's user")
+    wrong.unlink()
+    assert "TRAINYARD_SMTP_PASSWORD_FILE" in send(MAIL, settings).problem
+    assert server.received == []
+
+
+def test_a_certificate_that_is_not_accepted_keeps_password_and_email_here(
+    server: MailServer, settings: SmtpSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SSL_CERT_FILE")
+
+    assert send(MAIL, settings) == Posted(problem="TLS with the mail server failed: CERTIFICATE_VERIFY_FAILED")
+    assert server.received == []
+
+
+def test_a_server_without_tls_or_sign_in_gets_nothing(tmp_path: Path) -> None:
+    password = tmp_path / "password"
+    password.write_text(PASSWORD)
+    with mail_server(tmp_path, security="none") as server:
+        plain = SmtpSettings(host="127.0.0.1", port=server.port, sender="t@example.org", security="none")
+
+        refused = send(MAIL, replace(plain, security="starttls"))
+
+        assert "does not offer the TLS" in refused.problem
+        assert server.received == []
+        assert send(MAIL, plain).problem == ""
+
+
+def test_settings_that_changed_are_heeded(settings: SmtpSettings, server: MailServer) -> None:
+    nowhere = send(MAIL, replace(settings, host=""))
+    elsewhere = send(MAIL, replace(settings, domains=("other.example",)))
+
+    assert "TRAINYARD_SMTP_HOST" in nowhere.problem
+    assert elsewhere.problem == f"TRAINYARD_SMTP_DOMAINS no longer allows emails to {ANA}, {BO}"
+    assert not nowhere.is_final
+    assert server.received == []
+
+
+def test_a_server_that_is_away_or_silent_is_told(settings: SmtpSettings) -> None:
+    away = send(MAIL, replace(settings, port=free_port()))
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        late = send(MAIL, replace(settings, port=silent.getsockname()[1], timeout_seconds=0.3))
+
+    assert away.problem == "the mail server cannot be reached: Connection refused"
+    assert late.problem == "the mail server did not answer within 0.3 seconds"
