@@ -7,7 +7,7 @@ twice a second; in every other round so many tabs follow the overview, by the st
 polls (`benchmarks/played_viewers.py`). A request counts from when it was due, so that none waits uncounted. All of it
 shares the cores of one machine, also the viewers, so the processor time of the API is measured, too: it does not depend
 on how busy the machine is. One JSON line on standard output, a table on standard error; the exit code is 1 above the
-budget.
+budget, and where requests, viewers or what they should see are missing.
 """
 
 import argparse
@@ -77,11 +77,13 @@ def main(arguments: list[str]) -> None:
         stack.callback(shutil.rmtree, folder)
         server = stack.enter_context(serving(folder, given.jobs, stack))
         load(server, given.rate, WARM_UP_SECONDS)
-        rounds = [(one_round(server, given, 0), one_round(server, given, given.viewers)) for _ in range(given.rounds)]
+        rounds = [pair_of_rounds(server, given, number) for number in range(given.rounds)]
     found = compared(rounds)
     report = {"benchmark": "viewers", **vars(given), **found, "machine": machine}
     print(table(report), file=sys.stderr)
     print(json.dumps(report))
+    if missing := unmeasured(found, given):
+        sys.exit(f"not measured: {'; '.join(missing)}")
     if found["change"] > MOST_CHANGE:
         sys.exit(f"exceeded: p99 changed by {100 * found['change']:.1f} % > {100 * MOST_CHANGE:g} %")
 
@@ -133,6 +135,31 @@ def filled(url: str, folder: Path, jobs: int) -> tuple[list[str], str, list[str]
         return keys, api.key, ids
     finally:
         db.close()
+
+
+def pair_of_rounds(server: Server, given: argparse.Namespace, number: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(without, with viewers); every other pair begins with them, so that neither kind always comes first."""
+    found = {
+        viewers: one_round(server, given, viewers) for viewers in sorted((0, given.viewers), reverse=number % 2 == 1)
+    }
+    return found[0], found[given.viewers]
+
+
+def unmeasured(found: dict[str, Any], given: argparse.Namespace) -> list[str]:
+    """What is missing for the numbers to say anything."""
+    expected = given.rounds * CLIENTS * (int(given.rate * given.seconds) // CLIENTS)
+    missing = []
+    for name in ("without", "with"):
+        answered, other = found[name]["requests"], found[name]["not_200"]
+        if expected == 0 or answered < expected:
+            missing.append(f"{answered} of {expected} requests were answered {name} viewers")
+        if other:
+            missing.append(f"{other} answers {name} viewers were no 200")
+    if failed := found["seen"].get("failed", 0):
+        missing.append(f"{failed} viewers failed")
+    if not found["seen"].get("parts", 0):
+        missing.append("no viewer got a part of the page")
+    return missing
 
 
 def one_round(server: Server, given: argparse.Namespace, viewers: int) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Settings of the mail server that sends the emails of webhooks."""
 
+import ipaddress
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,8 +8,31 @@ from pathlib import Path
 from config import value_rules as rules
 from config.fields import setting
 
-_ADDRESS = re.compile(r"[A-Za-z0-9._+-]{1,64}@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*")
-_DOMAIN = re.compile(r"[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*")
+_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+_LOCAL_PART = r"(?!\.)(?:[A-Za-z0-9_+-]|\.(?![.@])){1,64}"
+_ADDRESS = re.compile(rf"{_LOCAL_PART}@{_LABEL}(?:\.{_LABEL})*")
+_DOMAIN = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
+_HOST = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_-]{1,63}(?:\.[A-Za-z0-9_-]{1,63})*")
+_LONGEST_TIMEOUT_SECONDS = 300.0
+
+
+def host(value: str) -> None:
+    """Empty means none."""
+    if value and _HOST.fullmatch(value) is None and not _is_address(value):
+        raise ValueError("expected a host name or an IP address, without a port")
+
+
+def _is_address(value: str) -> bool:
+    try:
+        ipaddress.ip_address(value)
+    except ValueError:
+        return False
+    return True
+
+
+def timeout(value: float) -> None:
+    if not 0 < value <= _LONGEST_TIMEOUT_SECONDS:
+        raise ValueError(f"expected more than 0 and at most {_LONGEST_TIMEOUT_SECONDS:g} seconds")
 
 
 def transport(value: str) -> None:
@@ -30,7 +54,7 @@ def domains(value: tuple[str, ...]) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class SmtpSettings:
-    host: str = setting("", "mail server that sends the emails of webhooks; empty: such webhooks are refused")
+    host: str = setting("", "mail server that sends the emails of webhooks; empty: such webhooks are refused", host)
     port: int = setting(587, "port of the mail server; 465 is usual with `tls`", rules.port)
     security: str = setting(
         "starttls", "`starttls`: plain until the server agrees on TLS, or nothing is sent; `tls`; `none`", transport
@@ -44,8 +68,10 @@ class SmtpSettings:
         "sender's own",
         domains,
     )
-    per_hour: int = setting(60, "maximum number of emails of one webhook in an hour; others wait", rules.at_least_one)
-    timeout_seconds: float = setting(30.0, "timeout of handing an email over")
+    per_hour: int = setting(60, "maximum number of emails of one project in an hour; others wait", rules.at_least_one)
+    timeout_seconds: float = setting(
+        30.0, "timeout of all that comes before an email's text, and once more of the text; at most 300", timeout
+    )
 
     @property
     def allowed_domains(self) -> tuple[str, ...]:

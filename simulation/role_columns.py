@@ -9,14 +9,15 @@ import re
 from dataclasses import replace
 
 from app.domain.scheduling.resources import Request, RoleRequest
+from app.domain.spec.roles import ROLE_NAME
 from app.domain.spec.rules.roles import MOST_INSTANCES
 from simulation.csv_rows import Row
 from simulation.trace import Failure, TraceJob
 
 ROLES, FAILURES = "roles", "role_failures"
 _TASK = ":task"
-_ROLE = re.compile(r"([a-z0-9-]{1,30})=([1-9]\d{0,2})x([1-9]\d{0,2})(:task)?")
-_FAILURE = re.compile(r"([a-z0-9-]{1,30})@(\d{1,9}(?:\.\d{1,3})?)")
+_ROLE = re.compile(rf"({ROLE_NAME.pattern})=([1-9]\d{{0,2}})x([1-9]\d{{0,2}})(:task)?", re.ASCII)
+_FAILURE = re.compile(rf"({ROLE_NAME.pattern})@(\d{{1,9}}(?:\.\d{{1,3}})?)", re.ASCII)
 _RULE = "words NAME=COUNTxGPUS, such as trainer=1x4 rollout=3x1:task, each name once"
 
 
@@ -63,7 +64,12 @@ def roles_text(request: Request, alone: frozenset[str]) -> str:
 
 def failures_text(job: TraceJob) -> str:
     """The column of a job."""
-    return " ".join(f"{each.role}@{each.after_seconds:g}" for each in job.failures)
+    return " ".join(f"{each.role}@{_seconds(each.after_seconds)}" for each in job.failures)
+
+
+def _seconds(value: float) -> str:
+    """As `_FAILURE` has it: without an exponent."""
+    return f"{value:.3f}".rstrip("0").rstrip(".")
 
 
 def _failures(row: Row, job: TraceJob, request: Request) -> tuple[Failure, ...]:

@@ -4,10 +4,10 @@ import logging
 import os
 import signal
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 from celery import Celery, signals
 from celery.exceptions import SecurityWarning
@@ -31,6 +31,14 @@ SHUTDOWN_SECONDS = 6
 logger = logging.getLogger(__name__)
 
 
+class Submitted(NamedTuple):
+    """A job that a loop of this process has submitted."""
+
+    job_id: str
+    queue: str
+    priority: int
+
+
 @dataclass
 class Runtime:
     """Objects shared by tasks, control commands and bootsteps of a process, as ``app.runtime``.
@@ -42,7 +50,8 @@ class Runtime:
     database: Database
     dispatcher: Dispatcher
     inventory: Inventory = field(default_factory=Inventory)
-    on_submitted: Callable[[], None] = field(default=lambda: None)  # called when a job was submitted here
+    # called with jobs that were submitted here
+    on_submitted: Callable[[Sequence[Submitted]], None] = field(default=lambda _jobs: None)
     on_admitted: Callable[[str], None] = field(default=lambda _job_id: None)  # called when a job was admitted here
     # called when a job's control requests changed
     on_nudge: Callable[[str], None] = field(default=lambda _job_id: None)

@@ -84,7 +84,7 @@ def pytest_collection() -> Generator[None, object, object]:
     try:
         return (yield)
     finally:
-        del sys.modules["wandb"]
+        sys.modules.pop("wandb", None)
         gc.freeze()
         gc.set_threshold(GARBAGE_OBJECTS)
         gc.enable()

@@ -90,7 +90,9 @@ def get_wandb(job_id: str, query: dict[str, Any]) -> Response:
     db = plane().db
     with db.read() as session:
         job = lookup.find(session, caller(), job_id)
-    shown = Tracker(experiment=query["project"], entity=query["entity"])
+    offline = next((each for each in job.document.tracking if each.is_offline), Tracker())
+    asked = {"experiment": query["project"], "entity": query["entity"]}
+    shown = offline.changed(**{name: value for name, value in asked.items() if value})
     response = Response(wandb_export.exported(db, job, shown), mimetype="application/octet-stream")
     response.headers["Content-Disposition"] = f'attachment; filename="run-{job.id}.wandb"'
     return response

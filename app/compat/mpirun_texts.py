@@ -22,11 +22,14 @@ _NAMES_ONLY = frozenset({"which", "type", "hash", "echo", "printf", "[", "[[", "
 _SHELLS = frozenset({"sh", "bash", "dash"})
 _COMMAND_OF_SHELL = re.compile(r"-[a-z]*c")
 _MOST_SHELLS = 3  # within each other
-_OF_A_PATH = r"(?:(?:which|command\s+-v|type\s+-p)\s+)?(?:[\w.-]*/)*(?:mpirun|mpiexec)(?![\w.-])"
+_OF_A_PATH = r"(?:(?:which|command\s+-v|type\s+-p)\s+)?(?:[\w.-]*/)*(?:mpirun|mpiexec)(?![\w./-])"
 # A variable that has mpirun, by which the text may start it; and a command that is the path which another one finds.
-_VARIABLE = re.compile(rf"(?<![\w$])([A-Za-z_]\w*)=[\\('\"$`]*\s*{_OF_A_PATH}")
+_VARIABLE = re.compile(rf"(?<![\w$-])([A-Za-z_]\w*)=[\\('\"$`]*\s*{_OF_A_PATH}")
+_KEYWORDS = "|".join(map(re.escape, sorted(_BEFORE_COMMANDS - {"time"})))
+_WITH_OPTIONS = r"(?:exec|time|nohup|env|timeout|numactl)[ \t]+(?:(?:-[^\s;&|(]*|[0-9][\w.]*)[ \t]+)*"
 _FOUND = re.compile(
-    rf"(?:^|[;&|(\n])[ \t]*(?:(?:exec|time|nohup|env)[ \t]+|\w+=[^\s;&|(]*[ \t]+)*\"?(?:\$\(|`)[ \t]*{_OF_A_PATH}"
+    rf"(?:^|[;&|(\n])[ \t]*(?:(?:{_KEYWORDS})[ \t]+|{_WITH_OPTIONS}|[A-Za-z_]\w*=[^\s;&|(]*[ \t]+)*"
+    rf"\"?(?:\$\(|`)[ \t]*{_OF_A_PATH}"
 )
 _USED = re.compile(r"\$\{?([A-Za-z_]\w*)")
 # Programs that give what follows them, or the value of an option, to a shell or start it: of another machine or user.
@@ -92,21 +95,23 @@ def _starts(words: Sequence[str], shells: int) -> bool:
     if is_mpirun(program) or any(map(is_mpirun, words)):
         return True
     inner = _texts_of(words[at:])
-    return bool(inner) and is_in(" ".join(map(_value, inner)), shells + 1)
+    return bool(inner) and is_in(" ".join(inner), shells + 1)
 
 
 def _texts_of(words: Sequence[str]) -> Sequence[str]:
-    """The words that a command gives to a shell as its text, or has another program start."""
+    """The texts that a command gives to a shell, or has another program start, as these get them: without quotes."""
     shell = next((number for number, word in enumerate(words) if _is_shell(word)), len(words))
     options = (number for number in range(shell + 1, len(words)) if _COMMAND_OF_SHELL.fullmatch(words[number]))
     if (text := next(options, len(words)) + 1) < len(words):
-        return words[text : text + 1]
+        return [_value(words[text])]
     names = [word.rpartition("/")[2] for word in words]
     if (starter := next((number for number, name in enumerate(names) if name in _STARTERS), None)) is not None:
-        return words[starter + 1 :]
+        return list(map(_value, words[starter + 1 :]))
     after = [*map(_value, words[names.index("env") :])] if "env" in names else []
     split = next((number for number, word in enumerate(after) if _SPLIT.match(word)), len(after))
-    return [_SPLIT.sub("", word, count=1) if word == after[split] else word for word in after[split:]]
+    attached = [_SPLIT.sub("", word, count=1) for word in after[split : split + 1]]
+    first, *following = [*filter(None, attached), *after[split + 1 :]] or [""]  # env splits the first one alone
+    return [first, *map(shlex.quote, following)] if first else []
 
 
 def _is_shell(word: str) -> bool:

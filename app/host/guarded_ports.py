@@ -2,6 +2,8 @@
 
 Torch's store, gloo and NCCL serve every client. So rules of the kernel decide, by the host user of an attempt, who
 may connect and whose listener may answer: a listener shows its user when it answers a connection (SYN and ACK).
+It shows none where it answers with a SYN cookie, as it does while too many connections are half open (tcp(7)): such an
+answer matches neither ``meta skuid X`` nor ``meta skuid != X``.
 """
 
 import fcntl
@@ -10,6 +12,7 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Collection, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -20,6 +23,7 @@ import psutil
 
 from app.host.libc import libc
 from app.host.own_users import LOCKS, SWITCHED_OFF, private_directory, uid_range
+from app.host.processes import users_of_processes
 
 NFT = "nft"
 _PREFIX, _TRIAL = "trainyard_", "trial"  # tables have the number of the user after it
@@ -50,16 +54,32 @@ def remove_guard(uid: int) -> None:
     _remove(f"{_PREFIX}{uid}")
 
 
+def remove_unused_guard(uid: int) -> None:
+    """Unless the user has processes yet, such as those that can't be killed. Idempotent. Raises OSError."""
+    if uid not in set(users_of_processes()):
+        remove_guard(uid)
+
+
 def sweep_guards(uids: Collection[int], locks: Path = LOCKS) -> None:
-    """Remove those of supervisors that were killed: their users are not reserved any more. Raises OSError.
+    """Remove those of supervisors that were killed: their users are not reserved, and have no processes, any more.
+
+    Raises OSError.
 
     Users of other ranges are left alone, as their locks may lie in another container.
     """
-    for uid in _guarded():
+    for uid in guarded_users():
         if uid in uids:
             with _locked(locks / str(uid), wait=False) as is_free:
                 if is_free:
-                    remove_guard(uid)
+                    remove_unused_guard(uid)
+
+
+def guarded_users() -> Iterator[int]:
+    """Users whose ports are guarded."""
+    for line in _nft("list tables\n").splitlines():
+        name = line.rpartition(" ")[2]
+        if name.startswith(_PREFIX) and name.removeprefix(_PREFIX).isdecimal():
+            yield int(name.removeprefix(_PREFIX))
 
 
 def own_addresses() -> frozenset[str]:
@@ -115,20 +135,14 @@ def _tried(uid: int, other: int) -> str:
 
 
 def _socket_of(uid: int) -> socket.socket:
-    """The user of this thread alone changes; see setfsuid(2)."""
+    """By a thread of its own: it takes the user, and loses the parent-death signal. See setfsuid(2) and prctl(2)."""
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        return thread.submit(_socket_as, uid).result()
+
+
+def _socket_as(uid: int) -> socket.socket:
     libc().setfsuid(uid)
-    try:
-        return socket.socket()
-    finally:
-        libc().setfsuid(os.geteuid())
-
-
-def _guarded() -> Iterator[int]:
-    """Users whose ports are guarded."""
-    for line in _nft("list tables\n").splitlines():
-        name = line.rpartition(" ")[2]
-        if name.startswith(_PREFIX) and name.removeprefix(_PREFIX).isdecimal():
-            yield int(name.removeprefix(_PREFIX))
+    return socket.socket()
 
 
 def _set(table: str, guard: Guard) -> None:
@@ -143,9 +157,13 @@ def _remove(table: str) -> None:
 def _rules(guard: Guard) -> Iterator[str]:
     for family, (version, _) in _FAMILIES.items():
         connection = f"typeof {family} saddr . tcp sport . {family} daddr . tcp dport"
-        yield f"set opened{version} {{ {connection}; size 65535; flags dynamic; timeout 1m; }}"
+        yield f"set opened{version} {{ {connection}; size 65535; flags dynamic; timeout 10s; }}"
+        yield f"set listens{version} {{ typeof {family} saddr . tcp sport; size 65535; flags dynamic; timeout 10s; }}"
+    yield "set answered { typeof tcp sport; size 65535; flags dynamic; timeout 10m; }"  # has room for every port
     yield "chain opens {"
     yield from _on_opening(guard)
+    yield "}\nchain own {"
+    yield from _on_own_answer(guard)
     yield "}\nchain answers {"
     yield from _on_answering(guard)
     yield "}\nchain leaves { type filter hook output priority filter - 5;"
@@ -171,6 +189,11 @@ def _on_opening(guard: Guard) -> Iterator[str]:
         connection = f"{family} saddr . tcp sport . {family} daddr . tcp dport"
         yield f"oif lo meta skuid {users} update @opened{version} {{ {connection} }}"
     yield f"meta skuid {users} return"
+    for family, (version, _) in _FAMILIES.items():
+        connection = f"{family} saddr . tcp sport . {family} daddr . tcp dport"
+        yield f"oif lo delete @opened{version} {{ {connection} }}"  # another user has the same port now
+        if guard.every_port:
+            yield f"oif lo {family} daddr . tcp dport @listens{version} reject with tcp reset"
     if guard.ports:
         yield f"oif lo tcp dport {_either(guard.ports)} reject with tcp reset"
     for family, (version, _) in _FAMILIES.items():
@@ -178,25 +201,37 @@ def _on_opening(guard: Guard) -> Iterator[str]:
             yield f"{family} daddr . tcp dport {_either(places)} reject with tcp reset"
 
 
+def _on_own_answer(guard: Guard) -> Iterator[str]:
+    """Listeners of the attempt are noted, and answer to no other, unless the operator shares the network."""
+    if guard.every_port:
+        yield "update @answered { tcp sport }"
+        for family, (version, _) in _FAMILIES.items():
+            connection = f"{family} daddr . tcp dport . {family} saddr . tcp sport"  # as the client has it
+            yield f"oif lo update @listens{version} {{ {family} saddr . tcp sport }}"
+            yield f"oif lo {connection} != @opened{version} drop"
+            yield f"oif != lo {family} daddr != {_machines(guard, family)} drop"
+
+
 def _on_answering(guard: Guard) -> Iterator[str]:
-    """No other user answers at the attempt's ports, and the attempt answers to no other."""
+    """What is not certain to be the attempt's own answer is none: SYN cookies are dropped as answers of others are."""
     users = _either(guard.uids)
+    yield f"meta skuid {users} goto own"
     if guard.ports:
-        yield f"meta skuid != {users} tcp sport {_either(guard.ports)} drop"
-    for family, (version, _) in _FAMILIES.items():
-        connection = f"{family} daddr . tcp dport . {family} saddr . tcp sport"  # as the client has it
-        if guard.confined:
-            yield f"meta skuid != {users} oif lo {connection} @opened{version} drop"
-        if guard.every_port:
-            yield f"meta skuid {users} oif lo {connection} != @opened{version} drop"
-            yield f"meta skuid {users} oif != lo {family} daddr != {_machines(guard, family)} drop"
+        yield f"tcp sport {_either(guard.ports)} drop"
+    if guard.confined:
+        for family, (version, _) in _FAMILIES.items():
+            connection = f"{family} daddr . tcp dport . {family} saddr . tcp sport"
+            yield f"oif lo {connection} @opened{version} drop"
+    if guard.every_port:
+        yield f"meta skuid != {users} return"
+        yield "tcp sport @answered drop"
 
 
 def _on_arrival(guard: Guard) -> Iterator[str]:
     if guard.ports:
         for family in _FAMILIES:
             others = f"{family} saddr != {_machines(guard, family)}"
-            yield f"iif != lo tcp dport {_either(guard.ports)} {others} drop"
+            yield f"iif != lo {_OPENS} tcp dport {_either(guard.ports)} {others} drop"
 
 
 def _machines(guard: Guard, family: str) -> str:

@@ -6,7 +6,8 @@ import re
 import select
 import signal
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -50,6 +51,16 @@ def identity_of(pid: int) -> ProcessIdentity:
     if ticks is None:
         raise ProcessLookupError(f"no process {pid}")
     return ProcessIdentity(pid, ticks, place())
+
+
+def users_of_processes() -> Iterator[int]:
+    """Real, effective, saved and file system's users of all processes that have not ended."""
+    for name in os.listdir(PROC):  # noqa: PTH208 – names alone
+        if name.isdigit() and start_ticks(int(name)) is not None:
+            with suppress(OSError):
+                status = (PROC / name / "status").read_text(errors="replace")
+                line = next((each for each in status.splitlines() if each.startswith("Uid:")), "")
+                yield from map(int, line.split()[1:])
 
 
 @cache

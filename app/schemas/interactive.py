@@ -8,9 +8,10 @@ from marshmallow import Schema, fields, post_load, validate, validates_schema
 
 from app.domain.errors import InvalidRequest
 from app.domain.interactive import EXEC, KINDS, PORT_FORWARD, SHELL
+from app.domain.spec.roles import ROLE_NAME
 from app.schemas.documents import DocumentSchema
 from app.schemas.queries import ListQuerySchema, OrderBy
-from app.schemas.spec.tasks import ROLE_NAME, ROLE_RULE
+from app.schemas.spec.tasks import ROLE_RULE
 from app.schemas.strict_fields import AsStored, Choice, Flag, Matching, Moment, Whole, says
 from app.services.interactive.sessions import WantedSession
 from trainyard.protocol.interactive import MAX_REQUEST_BYTES, PROTOCOL

@@ -9,9 +9,10 @@ from marshmallow import Schema, fields, validate
 
 from app.domain.errors import InvalidRequest
 from app.domain.spec.model import JobDocument
+from app.domain.spec.roles import ROLE_NAME
 from app.patterns.log_patterns import MAX_PATTERN
 from app.schemas.queries import QueryFlag, QueryMoment, QueryWhole
-from app.schemas.spec.tasks import ROLE_NAME, ROLE_RULE
+from app.schemas.spec.tasks import ROLE_RULE
 from app.schemas.strict_fields import SOMETIMES, Matching, says
 from app.services.attempts.placed_instances import ranks_of_role
 from app.services.telemetry.log_search import MAX_FOUND, FoundLines, WantedLines

@@ -85,8 +85,16 @@ class LineageQuerySchema(Schema):
 
 
 class WandbQuerySchema(Schema):
-    project = Text(longest=128, load_default="", **says("The project in W&B; default that of the job"))
-    entity = Text(longest=128, load_default="", **says("The team in W&B; default that of the user who uploads"))
+    project = Text(
+        longest=128,
+        load_default="",
+        **says("The project in W&B; default that of an offline run in `tracking`, or of the job"),
+    )
+    entity = Text(
+        longest=128,
+        load_default="",
+        **says("The team in W&B; default that of an offline run, or of the user who uploads"),
+    )
 
 
 class LineageNodeSchema(Schema):

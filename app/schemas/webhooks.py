@@ -91,7 +91,10 @@ class WebhookSchema(Schema):
     format = fields.String()
     is_active = fields.Boolean()
     failures = fields.Integer(**says("consecutive failed attempts"))
-    rests_until = Moment(allow_none=True, **says("end of the backoff after a failure"))
+    rests_until = Moment(
+        allow_none=True,
+        **says("nothing is sent before: end of the backoff after a failure, or of a full hour of emails"),
+    )
     created_by = fields.String()
     created_at = Moment()
 

@@ -6,7 +6,7 @@ All of it reads only the database, so it works without a broker from the start.
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from celery import Celery
 
@@ -26,14 +26,15 @@ from tasks.background.batching import BatchLoop
 from tasks.background.changes import FULL_POLL_SECONDS, Changes, Poll
 from tasks.background.due_times import DueTimes
 from tasks.background.leader_loop import LeaderLoop
-from tasks.background.loop import Loop
+from tasks.background.loop import LOG_AGAIN_SECONDS, MAX_BACKOFF_SECONDS, Loop
+from tasks.background.own_admissions import OwnAdmissions
 from tasks.background.preflight import PreflightRunner, preflight_policy
 from tasks.background.reaping import ReaperLoop
 from tasks.background.result_mirror import CHECK_LOSS_SECONDS, ResultMirror
 from tasks.background.serving import ServiceLoop
 from tasks.background.sweeping import SweepLoop
 from tasks.background.webhook_delivery import WebhookDeliverer
-from tasks.celery_app import Runtime
+from tasks.celery_app import Runtime, Submitted
 
 # Under `trainyard up` the coordinator starts before the tables exist, and must not add a delay.
 SCHEMA_POLL_SECONDS = 0.05
@@ -54,9 +55,7 @@ class Coordination:
 
     def __init__(self, celery: Celery, name: str, *, consume: Callable[[str], None]) -> None:
         runtime: Runtime = celery.runtime
-        self._runtime = runtime
-        self._name = name
-        self._consume = consume
+        self._runtime, self._name, self._consume = runtime, name, consume
         self._consumed = {DEFAULT_ADMISSION_QUEUE}
         self._identity = own_name()
         self._poll_seconds = poll = runtime.settings.scheduler.poll_seconds
@@ -64,7 +63,8 @@ class Coordination:
         self._passes = PlanningLoop(runtime.database, "planner")
         self._mirror = ResultMirror(celery)
         self._leftovers = OrphanSweep(runtime.database, runtime.settings.storage.url)
-        self._due_announce, self._due_retention, self._due_beat = DueTimes(), DueTimes(), DueTimes()
+        self._due_announce, self._due_retention, self._due_beat, self._due_complaints = (DueTimes() for _ in range(4))
+        self._own_admissions = OwnAdmissions(runtime.dispatcher.ring_admit)
         self._to_plan = Poll(LONGEST_UNCHANGED_SECONDS)
         self._to_announce, self._to_admit, self._to_show, self._to_consume = (Poll() for _ in range(4))
         self._planner = Loop("planner", self._plan, poll)
@@ -136,7 +136,8 @@ class Coordination:
         self._batches.wake()
         self._go_on()
 
-    def _expect_submitted(self) -> None:
+    def _expect_submitted(self, submitted: Sequence[Submitted]) -> None:
+        self._own_admissions.expect(submitted)
         self._to_admit.expect()
         self._admission.wake()
 
@@ -179,16 +180,30 @@ class Coordination:
             self._to_admit.expect()
             return self._poll_seconds
         if self._to_admit.begin():
-            admitted = admission.admit_waiting(
-                self._runtime.database,
-                reading_rules(settings),
-                inspection=preflight_policy(settings),
-                inventory=self._runtime.inventory,
-            )
+            failures: list[str] = []
+
+            def failed(job_ids: Sequence[str], error: Exception) -> None:
+                failures.extend(job_ids)
+                self._complain(job_ids, error)
+
+            with self._own_admissions.round():
+                admitted = admission.admit_waiting(
+                    self._runtime.database,
+                    reading_rules(settings),
+                    inspection=preflight_policy(settings),
+                    inventory=self._runtime.inventory,
+                    failed=failed,
+                )
             if admitted:
                 self._go_on()
-            self._to_admit.end(again_in=self._poll_seconds if admitted else None)  # there may be more than one batch
+            again_in = MAX_BACKOFF_SECONDS if failures else None
+            self._to_admit.end(again_in=self._poll_seconds if admitted else again_in)  # there may be another batch
         return self._to_admit.rest_seconds
+
+    def _complain(self, job_ids: Sequence[str], error: Exception) -> None:
+        """Of a job that fails in every round, one traceback a minute: rounds follow every change."""
+        if self._due_complaints.is_due(job_ids[0], LOG_AGAIN_SECONDS, time.monotonic()):
+            logger.error("admission failed and will be retried: %s", ", ".join(job_ids), exc_info=error)
 
     def _wake_nodes(self, dispatched: list[Dispatched]) -> None:
         by_queue: dict[tuple[str, str, int], list[tuple[str, int]]] = {}
@@ -221,6 +236,7 @@ class Coordination:
         return min(self._to_show.rest_seconds, CHECK_LOSS_SECONDS)
 
     def _beat(self) -> None:
+        self._own_admissions.announce_if_stuck()
         renewed_at, now = self._leader_lease.renewed_at, time.monotonic()
         # A leader that renews raises the heartbeat's counter, too; now and then the row itself is made sure of.
         is_seen = renewed_at is not None and now - renewed_at < RENEW_SECONDS + BEAT_SECONDS

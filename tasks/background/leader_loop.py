@@ -10,7 +10,7 @@ from app.services.requests.control_plane import ControlPlane
 from app.services.requests.wakeups import GATHER_SECONDS
 from tasks.background.changes import Poll
 from tasks.background.loop import Loop
-from tasks.celery_app import Runtime
+from tasks.celery_app import Runtime, Submitted
 
 
 class _OwnRings:
@@ -21,19 +21,21 @@ class _OwnRings:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._since: float | None = None  # when the first of them was submitted
+        self._submitted: list[Submitted] = []
+        self._since = 0.0  # when the first of them was submitted
 
-    def ring_admit(self, _job_id: str, _queue: str, _priority: int) -> None:
+    def ring_admit(self, job_id: str, queue: str, priority: int) -> None:
         now = time.monotonic()
-        self._since = now if self._since is None else self._since
+        self._since = self._since if self._submitted else now
+        self._submitted.append(Submitted(job_id, queue, priority))
         if now - self._since >= GATHER_SECONDS:
             self.ring()
 
     def ring(self) -> None:
         """What was submitted is to be admitted now."""
-        if self._since is not None:
-            self._since = None
-            self._runtime.on_submitted()
+        submitted, self._submitted = self._submitted, []
+        if submitted:
+            self._runtime.on_submitted(submitted)
 
     def nudge(self, job_id: str, node: str) -> None:
         self._runtime.dispatcher.nudge(job_id, node)

@@ -127,7 +127,7 @@ class Runner:
             self._submit_those_that_can_be(waiting)
             states = {job["job_id"]: job["status"] for job in self._system.get("/v1/jobs?page_size=100")["jobs"]}
             for name, job_id in self._ids.items():
-                if name not in self.seconds and states[job_id] in ENDED:
+                if name not in self.seconds and states.get(job_id) in ENDED:
                     self.seconds[name] = time.monotonic() - started
             time.sleep(0.3)
             return documents.keys() <= self.seconds.keys()

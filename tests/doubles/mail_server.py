@@ -1,9 +1,13 @@
 """A real SMTP server on the loopback, with TLS and sign-in as a test wants them; answers can be given beforehand."""
 
 import email
+import itertools
+import socket
 import ssl
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from email.message import EmailMessage
 from email.policy import default
@@ -74,6 +78,54 @@ def mail_server(
         yield server
     finally:
         controller.stop()
+
+
+@contextmanager
+def scripted_mail_server(*answers: tuple[float, bytes]) -> Iterator[tuple[int, list[bytes]]]:
+    """(port, the lines and texts that it got): it greets with the first answer, and gives each the next, so late."""
+    got: list[bytes] = []
+
+    def serve(listening: socket.socket) -> None:
+        connection, _ = listening.accept()
+        with connection, connection.makefile("rb") as lines:
+            for seconds, answer in answers:
+                time.sleep(seconds)
+                connection.sendall(answer)
+                got.append(_until_dot(lines) if answer.startswith(b"354") else lines.readline())
+
+    with _serving(serve) as listening:
+        yield listening.getsockname()[1], got
+
+
+@contextmanager
+def endless_mail_server(line: bytes, pause_seconds: float) -> Iterator[int]:
+    """The port of a server that never comes to the end of its greeting."""
+
+    def serve(listening: socket.socket) -> None:
+        connection, _ = listening.accept()
+        with connection, suppress(OSError):
+            while True:
+                connection.sendall(line)
+                time.sleep(pause_seconds)
+
+    with _serving(serve) as listening:
+        yield listening.getsockname()[1]
+
+
+@contextmanager
+def _serving(serve: Callable[[socket.socket], None]) -> Iterator[socket.socket]:
+    """The socket that ``serve`` takes one connection of; it has ended when this does."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve, args=(listening,))
+        thread.start()
+        try:
+            yield listening
+        finally:
+            thread.join(timeout=10)
+
+
+def _until_dot(lines: Iterable[bytes]) -> bytes:
+    return b"".join(itertools.takewhile(lambda line: line != b".\r\n", lines))
 
 
 def _authenticator(_server: Any, _session: Any, _envelope: Any, _mechanism: str, given: Any) -> AuthResult:

@@ -98,7 +98,7 @@ class WithDoubles(Assembly):
         super().__init__(*arguments)
         self.part = part
 
-    def prepare(self, *, is_over):
+    def prepare(self, recorders, *, is_over):
         raise AttemptFailed("INTERNAL", "nothing is prepared")
 
     def renewal(self, *, on_requests, on_lost):

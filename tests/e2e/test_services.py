@@ -132,6 +132,7 @@ def test_answers_survive_kills_and_a_change_of_the_service(system: System, asset
         wait_for(lambda: len(answers) > 3, seconds=90, what="it answers")
         [first] = replicas_of(system, service_id, "SERVING")
         relays = [p for p in system.processes_of("workers.relay") if p.is_running()]
+        assert relays
         system.supervisor_of(first["job_id"]).kill()
         wait_for(lambda: not any(map(psutil.Process.is_running, relays)), seconds=10, what="the relay dies with it")
         before = len(answers)

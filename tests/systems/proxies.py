@@ -56,7 +56,12 @@ def proxy(kind: str, folder: Path, *, api: int, gateway: int, listens: int) -> I
         yield Proxy(port=listens, folder=folder)
     finally:
         process.terminate()
-        process.wait(timeout=SECONDS)
+        try:
+            process.wait(timeout=SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise
 
 
 def _nginx(folder: Path, certificate: Path, ports: Mapping[str, int]) -> list[str]:

@@ -14,11 +14,13 @@ import psutil
 import pytest
 
 from app.database.engine import Database, make_engine
+from app.domain.spec.model import JobDocument
 from app.host import processes
 from app.host.fork_servers import is_listening, supervisors_socket
 from app.models import Job
 from app.services.preflight import admission, inspections
 from app.services.preflight.inspection_queue import InspectionQueue
+from app.services.requests.storage_access import reading_rules
 from config.settings import Settings, load_settings
 from tests.builders.factories import make_document
 from tests.builders.walks import make_job
@@ -243,6 +245,33 @@ def test_places_this_machine_is_not_set_up_for_are_left_to_the_node(make_setting
     assert "errors" not in report
     assert "ipfs" in report["left_out"][0]
     assert without_job["errors"][0]["error_type"] == "INVALID_CONFIG"
+
+
+@pytest.mark.long
+def test_registries_are_asked_for_images_of_scripts_beside_a_training_too(make_settings, db, assets, tmp_path):
+    settings = make_settings(TRAINYARD_IMAGES_SOURCES="127.0.0.1:9", TRAINYARD_IMAGES_PLAIN_HTTP="127.0.0.1:9")
+    asked = question(assets, "ipfs://bafybeigdyrzt5sfp7udm7hu76uh7y26nf3efuylqabf3oclgtqy55fbzdi")
+    judge = {"role": "judge", "resource_config": {"image": {"reference": "127.0.0.1:9/team/tool:v1"}}}
+    asked["spec"]["tasks"] = [{"role": "trainer", "program": "train"}, judge]
+
+    report = preflight.inspect_inputs(settings, db, asked)
+
+    of_data, of_image = report["left_out"]
+    assert "ipfs" in of_data
+    assert of_image.startswith("tasks.1.resource_config.image.reference: 127.0.0.1:9/team/tool:v1 can't be fetched")
+
+
+def test_training_beside_a_script_in_an_image_has_no_fingerprint(make_settings, assets):
+    rules, looks = reading_rules(make_settings()), admission.InspectionSettings(rows=10, waiting=10)
+    spec = question(assets, str(assets / "train.jsonl"))["spec"]
+    judge = {"role": "judge", "resource_config": {"image": {"reference": "registry.example/team/tool:v1"}}}
+
+    alone, beside = (
+        admission.fingerprint_of("default", JobDocument.from_json({**spec, "tasks": tasks}), rules, looks)
+        for tasks in ([], [judge])
+    )
+
+    assert (len(alone), beside) == (64, "")
 
 
 def test_what_a_coordinator_apart_from_the_nodes_does_not_find_is_left_to_them(

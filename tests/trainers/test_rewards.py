@@ -1,5 +1,6 @@
 """What completions are worth, and what is said of a reward that can't tell."""
 
+import sys
 from typing import Any
 
 import pytest
@@ -49,6 +50,16 @@ def test_of_a_conversation_the_last_message_counts():
     said = [[{"role": "assistant", "content": "4"}], [{"role": "assistant", "content": ""}]]
 
     assert reward_of(r"regex:\d", ())(**{**TEXTS, "completions": said}) == [1.0, 0.0]
+
+
+def test_function_of_the_users_own_may_import_what_trainers_do_without(tmp_path, monkeypatch):
+    (tmp_path / "wandb.py").write_text("WORTH = 0.5\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    path = tmp_path / "tracked.py"
+    path.write_text("import wandb\ndef reward(prompts, completions):\n    return [wandb.WORTH] * len(prompts)\n")
+
+    assert reward_of(str(path), ())(**TEXTS) == [0.5, 0.5]
 
 
 def test_function_of_the_users_own_gets_prompts_completions_and_columns(tmp_path):

@@ -187,22 +187,26 @@ def outcomes_of_hangs(assets, tmp_path_factory) -> dict[str, Outcome]:
         return plan_of(directory / name, assets, "RLHF", merged(ENGINE, *changes), **more)
 
     hangs = {"reward": str(hanging)}
+    # It ends within an epoch.
+    two = {"max_steps": "2"}
+    longer = {"data_config": {"sources": [{"split": "train[:13]"}, {"split": "validation[50:55]"}]}}
     plans = {
         "steps": plan("steps", never),
-        "paused": plan("paused", never, hangs) | {"stop_at": 2, **PAUSES},
+        "paused": plan("paused", never, hangs, {"logging_steps": "3"}) | {"stop_at": 2, **PAUSES},
         "resumed": plan("resumed", never) | {"resume_from": "paused"},
         "saved": plan("saved", never, hangs) | {"commands_before_completions": {3: {"type": "checkpoint"}}},
         "evaluations": plan("evaluations", after),
         "paused in evaluation": plan("paused-in-evaluation", after, hangs) | {"stop_at": 2, "pause_within": 2},
         "evaluated": plan("evaluated", after) | {"resume_from": "paused in evaluation"},
         "cancelled": plan("cancelled", never, hangs) | {"commands_before_completions": {3: {"type": "cancel"}}},
+        "unstored": plan("unstored", after | longer, hangs, two) | {"pause_within": 2, "unstored": [2]},
     }
     with ExitStack() as stack:
-        for name in ("paused", "saved", "paused in evaluation", "cancelled"):
+        for name in ("paused", "saved", "paused in evaluation", "cancelled", "unstored"):
             rollouts = stack.enter_context(serving(directory / f"of {name}", plans[name], 1))
             rollouts.hang(plans[name])
-            if name == "saved":
-                checkpoint = directory / "saved" / "checkpoints" / "step-2"
+            if name in ("saved", "unstored"):
+                checkpoint = Path(plans[name]["spec"]["run_dir"]) / "checkpoints" / "step-2"
                 threading.Thread(target=rollouts.continue_after, args=[checkpoint]).start()
         return runs(directory, plans)
 
@@ -313,6 +317,8 @@ def test_pause_does_not_wait_for_a_rollout_that_hangs(outcomes_of_hangs):
 
     assert (paused.error, paused.result["stopped"], paused.result["step"]) == (None, "pause", 2)
     assert paused.seconds < outcomes_of_hangs["steps"].seconds + 10
+    for name in ("learning_rate", "grad_norm"):  # logged for the checkpoint alone
+        assert paused.series(name) == {2: outcomes_of_hangs["steps"].series(name)[2]}
     assert outcomes_of_hangs["resumed"].weights() == outcomes_of_hangs["steps"].weights()
     assert outcomes_of_hangs["resumed"].series("reward").items() <= outcomes_of_hangs["steps"].series("reward").items()
 
@@ -326,6 +332,14 @@ def test_evaluation_that_a_pause_breaks_off_is_made_up_for(outcomes_of_hangs):
     assert list(evaluated.series("eval_reward")) == [2, 4]
     assert evaluated.reached_when_saved.keys() >= {"2"}, "the evaluation may be the best one"
     assert evaluated.weights() == outcomes_of_hangs["evaluations"].weights()
+
+
+def test_training_ends_with_its_last_evaluation_although_a_pause_of_that_is_given_up(outcomes_of_hangs):
+    found = outcomes_of_hangs["unstored"]
+
+    assert (found.error, found.result["stopped"], found.result["step"]) == (None, None, 2)
+    assert found.pauses_failed == ["CheckpointNotSaved: the storage is away"]
+    assert list(found.series("eval_reward")) == [2]
 
 
 def test_checkpoint_is_saved_while_a_rollout_hangs_and_the_training_goes_on(outcomes_of_hangs):

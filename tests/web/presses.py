@@ -10,6 +10,7 @@ class Presses:
 
     def __init__(self) -> None:
         self.paths: set[str] = set()
+        self.is_second_go = False  # whether only those run that failed before
         self.is_whole_run = False  # whether all tests of the dashboard run, so that nothing may be missing
 
     def watch(self, context: BrowserContext) -> None:

@@ -221,6 +221,11 @@ def test_a_sweep_and_its_trials_are_steered(page: Page, site: Site) -> None:
     agree(page, "Stop after the running trials")
     notice(page, "makes no new trial")
     press(page, "Cancel sweep")
+    with page.expect_response(f"**/ui/sweeps/{sweep}"):
+        page.locator("#sweep").dispatch_event("live")
+    with page.expect_response(f"**/ui/sweeps/{sweep}"):  # what was not shown meanwhile, however short the question was
+        page.get_by_role("dialog").get_by_role("button", name="Keep as it is").click()
+    press(page, "Cancel sweep")
     with page.expect_response(
         f"**/ui/sweeps/{sweep}"
     ):  # a change while the question is open keeps nothing from being sent
@@ -268,6 +273,8 @@ def test_devices_are_put_back_and_a_lost_node_is_removed(page: Page, db: Databas
 
 def test_every_action_was_carried_out(presses: Presses, sqlite_url: str, tmp_path: Path) -> None:
     """Runs last; a new action needs a test in which a browser sends its form."""
+    if presses.is_second_go:
+        pytest.fail("what is missing cannot be seen by a part of the tests: run all of the dashboard's again")
     if not presses.is_whole_run:
         pytest.skip("only of a run of all tests of the dashboard")
     bound = Database().bind(engine_on(sqlite_url))

@@ -5,13 +5,15 @@ from collections.abc import Sequence
 
 from app.domain.errors import BadSpec
 from app.domain.spec.document import images
-from app.domain.spec.locations.images import NEVER, ImageReference, parse
+from app.domain.spec.locations.images import NEVER, ImageReference, parse, why_not_from
 from app.domain.spec.model import JobDocument
 from app.host.images import lack_of_skopeo
+from app.services.requests.storage_access import reading_rules
 from config.settings import Settings
 from workers.attempt_failed import AttemptFailed
 from workers.fetching.directory_locks import DirectoryLock, sweep
 from workers.images.image_tools import ImageTools
+from workers.images.named_field import naming
 from workers.prepare.inspection_report import Report
 from workers.sandbox.sandbox import Sandbox, SandboxUnavailable, choose_sandbox
 
@@ -23,14 +25,13 @@ _ASK_SECONDS = 15.0  # a registry that does not answer must not hold up a job th
 def inspect_image(settings: Settings, project: str, document: JobDocument, seconds: float) -> Report:
     """Ask registries for the manifests of the images of the job and its roles, unless only nodes that have one may run.
 
-    What is not asked for within ``seconds`` is left to the node.
+    What is not asked for within ``seconds``, or may not be by this machine's settings, is left to the node.
     """
     try:
-        asked = {image.reference: parse(image.reference) for image, _ in images(document) if image.pull_policy != NEVER}
+        asked = _asked(document)
     except BadSpec as error:  # an older API may have let it pass
-        return _errors(error.message)
-    references = [reference for reference in asked.values() if not reference.is_local]
-    if not references:
+        return _errors(f"{error.field}: {error.message}")
+    if not asked:
         return {}
     if lack := lack_of_skopeo():
         return {"left_out": [f"this coordinator asks no registry: {lack}"]}
@@ -38,13 +39,29 @@ def inspect_image(settings: Settings, project: str, document: JobDocument, secon
         sandbox = choose_sandbox(settings.node.sandbox)
     except SandboxUnavailable as error:
         return {"left_out": [f"this coordinator asks no registry: {error}"]}
-    until, reports = time.monotonic() + seconds, list[Report]()
-    for reference in references:
-        if reports and (seconds := until - time.monotonic()) < _LEAST_SECONDS:
+    rules, until, reports = reading_rules(settings).of(project), time.monotonic() + seconds, list[Report]()
+    for reference, field in asked.items():
+        if why := why_not_from(reference, rules.image_sources, require_digest=rules.image_digests):
+            reports.append({"left_out": [f"{field}: {why}"]})
+        elif reports and (seconds := until - time.monotonic()) < _LEAST_SECONDS:
             reports.append({"left_out": [f"no time was left to ask for {reference}"]})
         else:
-            reports.append(_ask(settings, project, reference, sandbox, seconds))
+            reports.append(_ask(settings, project, reference, field, sandbox, seconds))
     return _together(reports)
+
+
+def _asked(document: JobDocument) -> dict[ImageReference, str]:
+    """The images of registries, each with the first field that names it. Raises BadSpec."""
+    asked = dict[ImageReference, str]()
+    for image, field in images(document):
+        try:
+            reference = parse(image.reference)
+        except BadSpec as error:
+            error.field = field
+            raise
+        if not reference.is_local and image.pull_policy != NEVER:
+            asked.setdefault(reference, field)
+    return asked
 
 
 def _together(reports: Sequence[Report]) -> Report:
@@ -57,7 +74,9 @@ def _together(reports: Sequence[Report]) -> Report:
     return {**({"images": found} if found else {}), **({"left_out": left_out} if left_out else {})}
 
 
-def _ask(settings: Settings, project: str, reference: ImageReference, sandbox: Sandbox, seconds: float) -> Report:
+def _ask(
+    settings: Settings, project: str, reference: ImageReference, field: str, sandbox: Sandbox, seconds: float
+) -> Report:
     data_dir = settings.data.dir.resolve()
     scratch = data_dir / "run" / _DIRECTORY
     sweep(scratch)
@@ -71,7 +90,8 @@ def _ask(settings: Settings, project: str, reference: ImageReference, sandbox: S
             seconds=min(seconds, _ASK_SECONDS),
         )
         try:
-            digest = tools.digest(reference)
+            with naming(field):
+                digest = tools.digest(reference)
         except AttemptFailed as failure:
             # Nodes may have logins that this machine does not have, or a way to a registry that it can't reach.
             nodes_know_more = tools.auth_file is not None and not tools.has_logins

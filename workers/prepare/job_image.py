@@ -6,6 +6,7 @@ from pathlib import Path
 from app.domain.errors import BadSpec
 from app.domain.spec.locations.images import FIELD
 from app.domain.spec.model import Framework, JobDocument
+from app.domain.spec.role_documents import image_at
 from app.domain.spec.rules.image import image_of, refuse_foreign_image
 from app.host.gpu_devices import GPU_LIBRARIES
 from app.host.images import lack_of_images
@@ -15,6 +16,7 @@ from trainyard.protocol.run_spec import ImageEnvironment, RunSpec
 from workers.attempt_failed import AttemptFailed
 from workers.images.image_config import ImageConfig
 from workers.images.image_store import ImageStore, StoredImage
+from workers.images.named_field import naming
 from workers.prepare.input_library import Library
 from workers.prepare.resolve_inputs import find_image
 from workers.run_dir.layout import OVERLAY
@@ -28,18 +30,27 @@ IMAGES = "images"  # in the cache directory
 
 @dataclass(frozen=True, kw_only=True)
 class JobImage:
-    """``spec`` is that of the job, with what it takes from its image."""
+    """``spec`` is that of the job, with what it takes from its image; ``field`` names the image in its document."""
 
     spec: RunSpec
     root: ImageRoot | None = None
     account: Account = Account()  # noqa: RUF009 – frozen
     stored: StoredImage | None = None
+    field: str = FIELD
 
 
 def with_image(
     spec: RunSpec, document: JobDocument, settings: Settings, library: Library, sandbox: Sandbox
 ) -> JobImage:
     """The job in its image, if it has one here. Raises AttemptFailed."""
+    field = f"{image_at(document)}{FIELD}"
+    with naming(field):
+        return replace(_with_image(spec, document, settings, library, sandbox), field=field)
+
+
+def _with_image(
+    spec: RunSpec, document: JobDocument, settings: Settings, library: Library, sandbox: Sandbox
+) -> JobImage:
     rules, image = library.rules.of(library.project), document.resource_config.image
     try:
         reference = image_of(document)
@@ -76,8 +87,11 @@ def program_in(image: JobImage, spec: RunSpec, framework: Framework) -> RunSpec:
     """What the job or role says about its program wins; what it leaves open its image decides. Raises AttemptFailed."""
     if image.root is None or image.stored is None:
         return spec
-    found = _with_program(spec, framework, image.stored.config)
-    _make_working_directory(found, image.root)
+    with naming(image.field):
+        at = image.field.removesuffix(FIELD)
+        of_command = f"{at}training_config.{'' if at else 'framework.'}custom_command"
+        found = _with_program(spec, framework, image.stored.config, of_command)
+        _make_working_directory(found, image.root)
     return found
 
 
@@ -91,7 +105,8 @@ def _in_image(spec: RunSpec, config: ImageConfig) -> RunSpec:
     )
 
 
-def _with_program(spec: RunSpec, framework: Framework, config: ImageConfig) -> RunSpec:
+def _with_program(spec: RunSpec, framework: Framework, config: ImageConfig, of_command: str) -> RunSpec:
+    """``of_command``: the field that would name a program in place of the image's. Raises AttemptFailed."""
     found = spec
     # A script's own checkpoints are looked for in its working directory.
     if not (framework.custom_code_dir or spec.script or spec.checkpoint_glob) and config.directory:
@@ -101,9 +116,7 @@ def _with_program(spec: RunSpec, framework: Framework, config: ImageConfig) -> R
     command = (*config.entrypoint, *(framework.custom_arguments or config.command))
     if not command:
         raise AttemptFailed(
-            "INVALID_CONFIG",
-            "resource_config.image: it has neither an entrypoint nor a command; set "
-            "training_config.framework.custom_command",
+            "INVALID_CONFIG", f"resource_config.image: it has neither an entrypoint nor a command; set {of_command}"
         )
     return replace(found, command=command, arguments=())
 

@@ -32,6 +32,7 @@ from app.domain.spec.model import JobDocument
 from app.domain.spec.role_documents import training_of
 from app.domain.spec.rules.packages import resolvable
 from app.services.preflight import admission, fingerprints, inspections
+from app.services.preflight.programs import asks_registries
 from app.storage.storage import Storage
 from config.settings import Settings
 from trainyard.protocol.run_spec import RunSpec
@@ -98,10 +99,18 @@ def _report(settings: Settings, question: PreflightRequest) -> Report:
 def inspect_inputs(settings: Settings, db: Database, question: PreflightRequest) -> Report:
     """Resolve the document's inputs, then inspect them in the sandbox. Runs on the main thread."""
     began = time.monotonic()
-    limit = settings.preflight.timeout_seconds
     document = JobDocument.from_json(question["spec"])
     if question.get("job_id") and document.training_config.framework.type == parsing.CUSTOM:
         return _inspect_script(settings, db, question, document)
+    report = _inspect_training(settings, db, question, document)
+    if report.get("errors") or not question.get("job_id") or not asks_registries(document):
+        return report
+    seconds = max(1.0, settings.preflight.timeout_seconds - (time.monotonic() - began))  # of scripts beside it
+    return _joined(report, inspect_image(settings, question["project"], document, seconds))
+
+
+def _inspect_training(settings: Settings, db: Database, question: PreflightRequest, document: JobDocument) -> Report:
+    began, limit = time.monotonic(), settings.preflight.timeout_seconds
     library = Preview.of(
         library_for(settings, db, question["project"], opened_secrets(settings, question["sealed_secrets"])),
         fetch_bytes=settings.preflight.fetch_bytes,
@@ -155,8 +164,12 @@ def _inspect_script(settings: Settings, db: Database, question: PreflightRequest
         rest = inspect_packages(settings, document, variables, seconds)
     else:
         rest = inspect_image(settings, question["project"], document, seconds)
-    left_out = [*code.get("left_out", []), *rest.get("left_out", [])]
-    return {**code, **rest, **({"left_out": left_out} if left_out else {})}
+    return _joined(code, rest)
+
+
+def _joined(first: Report, second: Report) -> Report:
+    left_out = [*first.get("left_out", []), *second.get("left_out", [])]
+    return {**first, **second, **({"left_out": left_out} if left_out else {})}
 
 
 def _patiently(find: Callable[[], Answer]) -> Answer:
@@ -174,8 +187,11 @@ def _patiently(find: Callable[[], Answer]) -> Answer:
 def _fingerprint(
     settings: Settings, question: PreflightRequest, document: JobDocument, sources: Sources, library: Library
 ) -> str:
-    """The fingerprint of fetched inputs; for local files the coordinator computes it before it starts a preflight."""
-    if all_local(sources, library):
+    """The fingerprint of fetched inputs; for local files the coordinator computes it before it starts a preflight.
+
+    Empty also for a job with images of registries: a tag may name another image at any time.
+    """
+    if all_local(sources, library) or asks_registries(document):
         return ""
     return fingerprints.combined(document, identities(sources), question["project"], settings.preflight.rows)
 

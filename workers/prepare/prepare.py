@@ -34,6 +34,7 @@ from config.value_rules import HOST_NETWORK
 from trainyard.protocol.run_spec import RunSpec
 from workers.attempt_failed import AttemptFailed
 from workers.fetching.uris import shown
+from workers.images.named_field import naming
 from workers.job_secrets import opened_secrets
 from workers.prepare.benchmark_files import find_benchmark_files
 from workers.prepare.input_library import Library, LocalData, Sources
@@ -59,7 +60,7 @@ from workers.publishing.preflight import check_output
 from workers.run_dir.layout import RunDirectory, write_atomically
 from workers.sandbox.launcher import LaunchPlan
 from workers.sandbox.sandbox import Sandbox, SandboxUnavailable, choose_sandbox
-from workers.sandbox.spec import FilesystemView, ImageRoot, SandboxSpec
+from workers.sandbox.spec import FilesystemView, SandboxSpec
 
 PROXY_PORT = 3128  # free, because the loopback is that of the attempt alone
 
@@ -103,7 +104,7 @@ def prepare(
     write_atomically(run.spec, mounted.spec.to_document())
     named = (*named_files(library, work.document.training_config.framework), *roles.readable, start.path, model, stored)
     readable = (*sources.readable, *filter(None, named))
-    view = view_of(settings, storage, run, mounted, code=sources.code, readable=readable, image=image.root)
+    view = view_of(settings, storage, run, mounted, code=sources.code, readable=readable, image=image)
     plan = LaunchPlan(
         spec=mounted.spec,
         spec_path=run.spec,
@@ -133,7 +134,7 @@ def confinement_of(
         account=account_of(resources.user, image, sandbox),
         user=own_user_of(settings, view, sandbox, required),
         own_network=has_own_network(settings, work),
-        guarded=PEERS in required,
+        must_be_guarded=PEERS in required,
     )
 
 
@@ -181,7 +182,7 @@ def view_of(
     *,
     code: Path | None,
     readable: Sequence[Path],
-    image: ImageRoot | None = None,
+    image: JobImage,
 ) -> FilesystemView:
     """What the ranks of an attempt on this node see of its file system. Raises AttemptFailed."""
     spec = mounted.spec
@@ -196,9 +197,10 @@ def view_of(
         gpus=tuple(map(gpu_of, spec.device_indices)) if spec.device_type == "cuda" else (),
         placements=mounted.placements,
         claims=mounted.claims,
-        image=image,
+        image=image.root,
     )
-    check_placements(view)
+    with naming(image.field):
+        check_placements(view)
     return view
 
 

@@ -7,13 +7,13 @@ the supervisor, and other programs may use such IDs: so a user is free only when
 import fcntl
 import os
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
 from app.host import idmapped_mounts
 from app.host.own_users import LOCKS, private_directory
-from app.host.processes import PROC, start_ticks
+from app.host.processes import users_of_processes
 
 
 class NoFreeUser(RuntimeError):
@@ -60,7 +60,7 @@ def take_user(uids: Iterable[int], *, locks: Path = LOCKS) -> OwnUser:
         if uid in alive or (lock := _try_lock(locks / str(uid))) is None:
             continue
         try:
-            alive = set(_users_of_processes())  # after the lock: who had it before may have left processes
+            alive = set(users_of_processes())  # after the lock: who had it before may have left processes
             if uid not in alive:
                 return OwnUser(uid, lock, idmapped_mounts.user_namespace(uid))
         except BaseException:
@@ -68,16 +68,6 @@ def take_user(uids: Iterable[int], *, locks: Path = LOCKS) -> OwnUser:
             raise
         os.close(lock)
     raise NoFreeUser("other attempts have all users of TRAINYARD_NODE_UIDS; name a larger range there")
-
-
-def _users_of_processes() -> Iterator[int]:
-    """Real, effective, saved and file system's users of all processes that have not ended."""
-    for name in os.listdir(PROC):  # noqa: PTH208 – names alone
-        if name.isdigit() and start_ticks(int(name)) is not None:
-            with suppress(OSError):
-                status = (PROC / name / "status").read_text(errors="replace")
-                line = next((each for each in status.splitlines() if each.startswith("Uid:")), "")
-                yield from map(int, line.split()[1:])
 
 
 def _try_lock(path: Path) -> int | None:

@@ -97,7 +97,7 @@ class SandboxSpec:
     account: Account = Account()
     user: OwnUser | None = field(default=None, compare=False)  # of the machine; None: the worker's
     own_network: bool = True  # loopback only, shared by the ranks of this node; else the machine's network
-    guarded: bool = False  # it doesn't start in the machine's network where it would reach others
+    must_be_guarded: bool = False  # it doesn't start in the machine's network where it would reach others
 
     @property
     def plain_modes(self) -> bool:

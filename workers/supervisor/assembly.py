@@ -89,12 +89,16 @@ class Assembly:
         )
         self.processes = ProcessRegistry(run, held_here(work))
 
-    def prepare(self, *, is_over: Callable[[], bool]) -> Prepared | None:
+    def prepare(self, recorders: Recorders, *, is_over: Callable[[], bool]) -> Prepared | None:
         """Everything the ranks need; None when the attempt is over before. Raises AttemptFailed and LeaseLost."""
         refuse_without_gateway(self.settings, self.work)
         context = self.context
         alone = prepare(self.settings, self.db, context.storage, self.work, context.run, context.redaction)
-        return meet(self.settings, self.db, self.work, alone, is_over=is_over)
+
+        def warn(message: str) -> None:
+            recorders.reporter.add(Note(kind=EventType.WARNING, message=message))
+
+        return meet(self.settings, self.db, self.work, alone, is_over=is_over, warn=warn)
 
     def renewal(
         self, *, on_requests: Callable[[ControlRequests], None], on_lost: Callable[[str], None]

@@ -86,7 +86,6 @@ def _store(attempt: FinishedAttempt) -> Outcome:
     _report_the_last(attempt, outcome, finished=outcome.kind == "completed" or bool(model.artifacts))
     attempt.reporter.flush()
     attempt.trackers.finish(outcome.kind)
-    store_offline_run(attempt, outcome)
     attempt.reporter.flush()
     if lost := attempt.recorders.logs.close(LOG_SECONDS):
         what = f"the last {lost} log lines could not be stored within {LOG_SECONDS:g} s"
@@ -95,6 +94,8 @@ def _store(attempt: FinishedAttempt) -> Outcome:
     deliver_logs(attempt)
     attempt.reporter.flush()
     attempt.recorders.events.close(LOG_SECONDS)
+    store_offline_run(attempt, outcome)  # last: it says how the attempt ended
+    attempt.reporter.flush()
     return _completed(attempt, outcome, model)
 
 

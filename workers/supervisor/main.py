@@ -199,7 +199,7 @@ class Supervisor:
     def _prepare(self) -> None:
         """On a thread of its own, so that control requests are applied while a model is being fetched."""
         try:
-            prepared = self._assembly.prepare(is_over=self._is_over)
+            prepared = self._assembly.prepare(self._recorders, is_over=self._is_over)
             if prepared is None:
                 return
             for rejected in prepared.start.rejected if self._work.part == 0 else ():

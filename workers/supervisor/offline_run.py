@@ -2,7 +2,6 @@
 
 import hashlib
 import logging
-import time
 
 from app.domain.errors import LeaseLost
 from app.domain.lifecycle.events import EventType
@@ -46,17 +45,18 @@ def store_offline_run(attempt: FinishedAttempt, outcome: Outcome) -> None:
 def _store(attempt: FinishedAttempt, tracker: Tracker, kind: str) -> None:
     """Raises TimeoutError; what an earlier attempt has written stays then."""
     seconds = MOST_SECONDS if kind in _ENDS_BY_ITSELF else HURRIED_SECONDS
-    deadline = time.monotonic() + seconds
-    job_id, db = attempt.work.job_id, attempt.db
+    work, db = attempt.work, attempt.db
     with db.read() as session:
-        job = session.get_one(Job, job_id)
-    digest, size, path = hashlib.sha256(), 0, wandb_file(job_id)
-    with attempt.context.storage.create(run_file_key(job_id, path)) as writer:
-        for part in exported(db, job, tracker, exit_code=_EXIT_CODES.get(kind)):
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"it takes more than {seconds:g} s")
+        job = session.get_one(Job, work.job_id)
+    # The other nodes of a gang may fail yet.
+    exit_code = None if work.is_gang and kind == "completed" else _EXIT_CODES.get(kind)
+    digest, size, path = hashlib.sha256(), 0, wandb_file(work.job_id)
+    with attempt.context.storage.create(run_file_key(work.job_id, path)) as writer:
+        for part in exported(db, job, tracker, exit_code=exit_code, seconds=seconds):
             writer.write(part)
             digest.update(part)
             size += len(part)
+        with db.read() as session:  # the file of a later attempt is not replaced
+            artifacts.require_held(session, work.job_id, work.fence)
     new = NewArtifact(path=path, size_bytes=size, sha256=digest.hexdigest())
-    artifacts.record(db, job_id=job_id, fence=attempt.work.fence, new=new)
+    artifacts.record(db, job_id=work.job_id, fence=work.fence, new=new)

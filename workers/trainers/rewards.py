@@ -11,6 +11,7 @@ from app.domain.spec.hyperparameters.parsing import InvalidHyperparameter
 from app.domain.spec.hyperparameters.rlhf import EXACT, LENGTH, REGEX, reward_kind
 from app.patterns.rewards import compiled
 from workers.trainers.failures import InvalidConfig, TrainingFailure
+from workers.trainers.left_out import let_users_import
 
 FUNCTION = "reward"  # in a user's file
 
@@ -137,6 +138,7 @@ def _of_file(path: Path, columns: Sequence[str]) -> Reward:
     if not path.is_file() or spec is None or spec.loader is None:
         raise InvalidConfig(f"reward {path.name}: there is no Python file of that name")
     module = importlib.util.module_from_spec(spec)
+    let_users_import()
     try:
         spec.loader.exec_module(module)
     except Exception as error:

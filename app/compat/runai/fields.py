@@ -18,7 +18,7 @@ from app.schemas.spec.field_verdicts import (
 
 _ASKED = ("probes", "ports", "exposedUrls")
 # Fields of masterSpec with an effect.
-MASTERS = ("command", "args", "image", "imagePullPolicy", "environmentVariables", "compute", *_ASKED)
+_MASTER_FIELDS = ("command", "args", "image", "imagePullPolicy", "environmentVariables", "compute", *_ASKED)
 _EXCLUDE = acted_on("true: the item is ignored")
 _RETURNED = acted_on("stored and returned")
 _NAME_OF_VOLUME = acted_on("stored and returned; names the volume in warnings")
@@ -287,7 +287,7 @@ def _rule_of(path: str) -> FieldRule:
 
 def _rule_without_exclude(path: str) -> FieldRule:
     of_spec = f"spec.{path.removeprefix('masterSpec.')}" if path.startswith("masterSpec.") else path
-    if of_spec != path and path.split(".")[1] not in MASTERS:
+    if of_spec != path and path.split(".")[1] not in _MASTER_FIELDS:
         return warned(_OF_THE_MASTER)
     whole = _ignored_part(of_spec)
     return warned(_IGNORED[whole]) if whole else _RULES[of_spec]
@@ -311,7 +311,7 @@ def _shortened(line: str) -> str:
     path, _, reason = line.partition(": ")
     if path.startswith("masterSpec."):
         part = path.split(".")[1]
-        if part not in MASTERS:
+        if part not in _MASTER_FIELDS:
             return warning(f"masterSpec.{part}", reason)
         whole = _ignored_part(f"spec.{path.removeprefix('masterSpec.')}")
         return warning(f"masterSpec.{whole.removeprefix('spec.')}", reason) if whole else line

@@ -10,7 +10,7 @@ from app.domain.scheduling.filters import could_fit, describe, is_of_type, missi
 from app.domain.scheduling.resources import NodeCapacity, Request
 from app.domain.scheduling.roles.neighbours import of_other_images
 from app.domain.scheduling.roles.packing import can_pack, emptied
-from app.domain.scheduling.roles.reasons import affinity_of, asked_for, without_affinity
+from app.domain.scheduling.roles.reasons import affinity_of, asked_for, with_one_image, without_affinity
 from app.domain.spec.frameworks.requirements import how_to_offer
 from app.domain.spec.model import JobDocument
 from app.domain.suggestions import did_you_mean
@@ -100,16 +100,21 @@ def _refuse_unfitting_roles(request: Request, nodes: Sequence[NodeCapacity]) -> 
 
 
 def _refuse_affinity(request: Request, nodes: Sequence[NodeCapacity]) -> None:
-    """Raise, naming the first role that has one, when its instances would fit anywhere else than asked for."""
+    """Raise, naming what is in the way, when the instances would fit with one image or without affinity."""
     required = [number for number, role in enumerate(request.roles) if any(each.required for each in role.affinity)]
     images = [other for one, other in of_other_images(request) if one < other]
-    if (required or images) and can_pack(without_affinity(request), nodes):
-        way_out = "set required to false" if required else "give the roles one image"
-        raise CannotFit(
-            f"needs {asked_for(request)}, and {affinity_of(request)}; all nodes together could not hold that, even "
-            f"when nothing runs on them: ask for fewer or smaller instances, or {way_out}",
-            field=f"tasks.{required[0]}.affinity" if required else f"tasks.{images[0]}.resource_config.image",
-        )
+    if not (required or images) or not can_pack(without_affinity(request), nodes):
+        return
+    ways_out = ["set required to false"] if required else []
+    if images and can_pack(with_one_image(request), nodes):
+        ways_out, required = ["give the roles one image"], []
+    elif images and not can_pack(without_affinity(request, keeps_images=True), nodes):
+        ways_out.append("give the roles one image")
+    raise CannotFit(
+        f"needs {asked_for(request)}, and {affinity_of(request)}; all nodes together could not hold that, even "
+        f"when nothing runs on them: ask for fewer or smaller instances, or {' and '.join(ways_out)}",
+        field=f"tasks.{required[0]}.affinity" if required else f"tasks.{images[0]}.resource_config.image",
+    )
 
 
 def _refuse_too_many_nodes(request: Request, nodes: Sequence[NodeCapacity]) -> None:

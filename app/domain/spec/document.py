@@ -75,9 +75,10 @@ def evaluates(document: JobDocument) -> bool:
 
 
 def images(document: JobDocument) -> list[tuple[Image, str]]:
-    """(image, field of its reference) of the job, and of each role that has one of its own."""
-    of_roles = ((role.resource_config.image, f"tasks.{i}.") for i, role in enumerate(document.tasks))
-    given = [(document.resource_config.image, ""), *of_roles]
+    """(image, field of its reference) of each role that has one of its own, and of the job unless no role has that."""
+    of_roles = [(role.resource_config.image, f"tasks.{i}.") for i, role in enumerate(document.tasks)]
+    has_jobs = not of_roles or any(image is None for image, _ in of_roles)
+    given = [*([(document.resource_config.image, "")] if has_jobs else []), *of_roles]
     return [(image, f"{at}{IMAGE_FIELD}") for image, at in given if image is not None and image.reference]
 
 

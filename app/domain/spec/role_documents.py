@@ -61,6 +61,13 @@ def with_image_of(document: JobDocument, names: Collection[str]) -> JobDocument:
     return document.changed(resource_config=document.resource_config.changed(**_own_image(here)))
 
 
+def image_at(document: JobDocument) -> str:
+    """Begins the fields of an image that is the document's by ``with_image_of``: ``tasks.N.`` for a role's."""
+    mine = document.resource_config.image
+    of_roles = (f"tasks.{n}." for n, role in enumerate(document.tasks) if role.resource_config.image == mine)
+    return next(of_roles, "")
+
+
 def training_of(document: JobDocument) -> JobDocument:
     """What a built-in trainer trains, and on which devices: those of the role that trains, if the job has one.
 

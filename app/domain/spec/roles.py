@@ -1,5 +1,6 @@
 """The roles of a job whose processes differ, as sections of the job document."""
 
+import re
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -13,6 +14,7 @@ SAME_NODE, OTHER_NODES = "same_node", "other_nodes"  # Affinity.where
 ROLE, INSTANCE = "role", "instance"  # Role.world, which may also be JOB
 SCRIPT, TRAIN, ROLLOUT = "script", "train", "rollout"  # Role.program
 PROGRAMS = (SCRIPT, TRAIN, ROLLOUT)
+ROLE_NAME = re.compile(r"[a-z0-9-]{1,30}")  # Role.role
 
 _Key = TypeVar("_Key", bound=Hashable)
 

@@ -18,5 +18,8 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
+    # Without recipients they would be posts to nowhere. Deliveries first: SQLite does not cascade while it migrates.
+    op.execute("DELETE FROM webhook_delivery WHERE webhook_id IN (SELECT id FROM webhook WHERE format = 'email')")
+    op.execute("DELETE FROM webhook WHERE format = 'email'")
     op.drop_column("webhook_delivery", "reached")
     op.drop_column("webhook", "recipients")

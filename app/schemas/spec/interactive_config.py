@@ -6,9 +6,10 @@ from typing import Any
 from marshmallow import fields, validate
 
 from app.domain.spec.interactive import PROTOCOLS, InteractiveConfig, Port, ReadinessProbe
+from app.domain.spec.roles import ROLE_NAME
 from app.domain.spec.rules.roles import MOST_INSTANCES
 from app.schemas.documents import JobPartSchema
-from app.schemas.spec.tasks import ROLE_NAME, ROLE_RULE
+from app.schemas.spec.tasks import ROLE_RULE
 from app.schemas.strict_fields import Choice, Flag, Matching, Text, Whole, says
 
 MOST_PORTS = 16

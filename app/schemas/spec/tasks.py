@@ -1,6 +1,5 @@
 """Schema of ``tasks``: the roles of a job whose processes differ."""
 
-import re
 from typing import Any
 
 from marshmallow import fields, validate
@@ -12,6 +11,7 @@ from app.domain.spec.roles import (
     OTHER_NODES,
     PROGRAMS,
     ROLE,
+    ROLE_NAME,
     SAME_NODE,
     TASK,
     Affinity,
@@ -25,7 +25,6 @@ from app.schemas.spec.resource_config import MAX_MB, ImageSchema, NewResourceCon
 from app.schemas.spec.training_config import environment, script_arguments
 from app.schemas.strict_fields import Choice, Flag, FreeObject, Matching, Section, Text, Texts, Whole, says
 
-ROLE_NAME = re.compile(r"[a-z0-9-]{1,30}")
 ROLE_RULE = "must be 1 to 30 lower-case letters, digits and dashes"
 
 

@@ -12,9 +12,9 @@ import logging
 import socket
 import ssl
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 from urllib3.connection import HTTPConnection, HTTPSConnection
@@ -51,6 +51,26 @@ class TimedSocket(socket.socket):
         super().sendall(*arguments)
 
 
+Timed = TypeVar("Timed", bound=TimedSocket)
+
+
+def first_that_answers(found: Sequence[Any], kind: type[Timed], deadline: float) -> Timed:
+    """Connected to one of these, as ``getaddrinfo`` gives them; its deadline is not set. Raises OSError."""
+    failure: OSError = OSError(errno.EHOSTUNREACH, "no address")
+    for number, (family, form, protocol, _, address) in enumerate(found):
+        sock = kind(family, form, protocol)
+        try:
+            # An unresponsive address must leave time for the others.
+            sock.settimeout(_left(deadline) / (len(found) - number))
+            sock.connect(address)
+        except OSError as error:
+            sock.close()
+            failure = error
+        else:
+            return sock
+    raise failure
+
+
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """``url`` is http or https; ``headers`` come on top of the usual ones."""
@@ -73,7 +93,7 @@ def exchange(
     host, port = parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
     if not host:
         raise ValueError("no host")  # which the resolver would read as this machine
-    with contextlib.closing(_first_that_answers(host, port, allow, deadline)) as checked:
+    with contextlib.closing(_checked_socket(host, port, allow, deadline)) as checked:
         connection = _connection(parts.scheme, host, port, timeout=_left(deadline))
         connection.checked = checked
         with contextlib.closing(connection):
@@ -137,25 +157,13 @@ class _CheckedTls(_Checked, HTTPSConnection):
     pass
 
 
-def _first_that_answers(host: str, port: int, allow: tuple[str, ...], deadline: float) -> TimedSocket:
+def _checked_socket(host: str, port: int, allow: tuple[str, ...], deadline: float) -> TimedSocket:
     """The very addresses that were checked are connected to: asking for the name again could give others."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     permitted = [info for info in found if _may_connect(host, str(info[4][0]), allow)]
     if not permitted:
         raise PrivateAddress
-    failure: OSError = OSError(errno.EHOSTUNREACH, "no address")
-    for number, (family, kind, protocol, _, address) in enumerate(permitted):
-        sock = TimedSocket(family, kind, protocol)
-        try:
-            # An unresponsive address must leave time for the others.
-            sock.settimeout(_left(deadline) / (len(permitted) - number))
-            sock.connect(address)
-        except OSError as error:
-            sock.close()
-            failure = error
-        else:
-            return sock
-    raise failure
+    return first_that_answers(permitted, TimedSocket, deadline)
 
 
 def _may_connect(host: str, text: str, allow: tuple[str, ...]) -> bool:

@@ -3,7 +3,6 @@
 Documents of other dialects refer to them; a value is read at submission and stored encrypted like other job secrets.
 """
 
-import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -56,14 +55,36 @@ def values_of(
 def present_values(
     directory: Path, project: str, name: str, keys: Mapping[str, Sequence[str]], *, field: str
 ) -> dict[str, str]:
-    """As ``values_of``, and empty for a secret that is not there. Raises BadSpec for a value that is no text."""
+    """As ``values_of``, and empty for a secret that is not there.
+
+    A file that is there and can't be read is not taken for a missing one, whose default may send a key elsewhere.
+    Raises BadSpec for it, and for a value that is no text.
+    """
     found = {}
     for key, files in keys.items():
         for file in files:
-            with contextlib.suppress(OSError):
+            try:
                 found[key] = _read(directory / project, Reference(name, file, field))
                 break
+            except OSError as error:
+                if not _is_missing(directory / project / name / file):
+                    raise BadSpec(
+                        f"the secret file {project}/{name}/{file} below TRAINYARD_SECURITY_SECRETS_DIR can't be read "
+                        f"({error.strerror}): its operator lets the API servers read it, or removes it",
+                        field=field,
+                    ) from error
     return found
+
+
+def _is_missing(path: Path) -> bool:
+    """Whether there is no such name: a link that leads nowhere is there."""
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def files_of(directory: Path, project: str, name: str, *, field: str) -> dict[str, str]:

@@ -37,10 +37,15 @@ def find(session: Session, job_id: str, path: str) -> Artifact:
 def record(db: Database, *, job_id: str, fence: int, new: NewArtifact) -> None:
     """Record the current content of a file that grows while the job runs. Raises LeaseLost."""
     with db.write() as session:
-        held = (Job.id == job_id, Job.fence == fence, Job.status.in_(HELD))
-        if session.scalar(select(Job.id).where(*held)) is None:
-            raise LeaseLost(f"job {job_id} may no longer be added to")
+        require_held(session, job_id, fence)
         session.merge(Artifact(job_id=job_id, path=new.path, size_bytes=new.size_bytes, sha256=new.sha256))
+
+
+def require_held(session: Session, job_id: str, fence: int) -> None:
+    """Raises LeaseLost unless the attempt with this fence may add to the job."""
+    held = (Job.id == job_id, Job.fence == fence, Job.status.in_(HELD))
+    if session.scalar(select(Job.id).where(*held)) is None:
+        raise LeaseLost(f"job {job_id} may no longer be added to")
 
 
 def opened(storage: Storage, artifact: Artifact, *, start: int = 0) -> BinaryIO:

@@ -196,7 +196,7 @@ def check(
     """All checks before the write transaction (it blocks others on SQLite); ``wait_seconds`` if ``estimates_wait``."""
     target = project or caller.home_project
     reading = plane.reading.of(target).remembering()
-    document = tracker_keys.with_stored_keys(plane.secrets_dir, caller, target, document)
+    document = tracker_keys.with_stored_keys(plane.secrets_dir, caller, reading, document)
     found = made_models.with_base(plane.db, caller, target, document)
     spec = from_document(found, reading, forwarded, secret_variables=secret_variables)
     _refuse_patterns(spec.document)

@@ -7,11 +7,11 @@ for that of its container image, if a registry has it, of its packages, or of it
 """
 
 import os.path
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from sqlalchemy import exists, select
-from sqlalchemy.orm import Session, load_only
+from sqlalchemy.orm import Session
 
 from app.database.engine import Database
 from app.domain.errors import BadSpec, CannotFit, NotFound, what_to_do
@@ -25,18 +25,16 @@ from app.domain.spec.inference import TRAINING
 from app.domain.spec.locations.code import is_git
 from app.domain.spec.locations.paths import NO_MODEL, ReadingRules, candidates, is_hub_id, local_path, readable
 from app.domain.spec.locations.uploads import is_upload
-from app.domain.spec.model import BaseModel, JobDocument
+from app.domain.spec.model import CLAIM, BaseModel, JobDocument
 from app.domain.spec.rules.packages import resolvable
 from app.models import Inspection, Job
 from app.services.lifecycle import transitions
-from app.services.lifecycle.transitions import Step
 from app.services.nodes.capacity import Inventory
 from app.services.preflight import claims, file_inspections, fingerprints, inspections, programs, reports
 from app.services.preflight.inspections import InspectionTask, Report
+from app.services.preflight.queueing import ACTOR, ADMITTED, Failed, Gathered
 
 _BATCH = 200
-_TOGETHER = 50  # jobs that are queued in one transaction, which other writers of theirs wait for
-_ADMITTED, ACTOR = "admitted", "coordinator"
 INSPECTING = "its model and data are being inspected"
 ASKING = "the registry is being asked for its image"
 RESOLVING = "the index is being asked for its packages"
@@ -75,14 +73,7 @@ class _Decision:
 
     fingerprint: str = ""
     left_out: str = ""
-
-
-def admit(db: Database, job_id: str, rules: ReadingRules, *, inspection: InspectionSettings | None = None) -> bool:
-    """PENDING → QUEUED, or FAILED with the reason, or waiting for inspections; False when nothing was changed.
-
-    Without ``inspection`` only the quick checks run.
-    """
-    return bool(list(admit_each(db, [job_id], rules, inspection=inspection)))
+    waits_for: str = INSPECTING
 
 
 def admit_waiting(
@@ -91,8 +82,9 @@ def admit_waiting(
     *,
     inspection: InspectionSettings | None = None,
     inventory: Inventory | None = None,
+    failed: Failed | None = None,
 ) -> int:
-    """Admit jobs whose admission message was lost; returns how many."""
+    """Admit jobs whose admission message was lost, and those that have none; returns how many."""
     with db.query() as connection:
         ids = connection.scalars(
             select(Job.id)
@@ -104,7 +96,7 @@ def admit_waiting(
             .order_by(Job.id)
             .limit(_BATCH)
         ).all()
-    return len(list(admit_each(db, ids, rules, inspection=inspection, inventory=inventory)))
+    return len(list(admit_each(db, ids, rules, inspection=inspection, inventory=inventory, failed=failed)))
 
 
 def admit_each(
@@ -114,45 +106,61 @@ def admit_each(
     *,
     inspection: InspectionSettings | None = None,
     inventory: Inventory | None = None,
+    failed: Failed | None = None,
 ) -> Iterator[str]:
-    """Admit jobs; yields those that changed. Those that nothing holds are queued together, in one transaction.
+    """PENDING → QUEUED, or FAILED with the reason, or waiting for inspections; yields the jobs that changed.
 
-    A failure with one job does not block the others; the first error is raised at the end. ``inventory``: this
-    process's, which spares reading the nodes.
+    Jobs that nothing holds are queued together, but never wait for the check of a file that may hang. A failure with
+    one job does not block the others: it is reported to ``failed``, without which the first error is raised at the end.
+    Without ``inspection`` only the quick checks run. ``inventory``: this process's, which spares reading the nodes.
     """
     looks = _Looks(rules, inspection, inventory or Inventory())
+    errors: list[Exception] = []
+    failed = failed or (lambda _ids, error: errors.append(error))
     with db.read() as session:
         waiting = select(Job).where(Job.id.in_(list(job_ids)), Job.status == JobState.PENDING).order_by(Job.id)
         jobs = session.scalars(waiting).all()
-    failures, free = [], []
+    gathered, seen = Gathered(db, failed), set[str]()
     for job in jobs:
         try:
-            has_changed = _settled(db, job, looks)
-        except Exception as error:  # noqa: BLE001 – jobs are independent; the error is raised below
-            failures.append(error)
-        else:
-            if has_changed is None:
-                free.append(job.id)
-            elif has_changed:
-                yield job.id
-    for start in range(0, len(free), _TOGETHER):
-        yield from _queue(db, free[start : start + _TOGETHER])
-    if failures:
-        raise failures[0]
+            document = job.document
+            files = _files(job.project, document)
+            if gathered.is_due or not files <= seen:
+                yield from gathered.queue()
+            has_changed = _settled(db, job, document, looks)
+        except Exception as error:  # noqa: BLE001 – jobs are independent
+            failed([job.id], error)
+            continue
+        seen |= files
+        if has_changed is None:
+            gathered.add(job.id)
+        elif has_changed:
+            yield job.id
+    yield from gathered.queue()
+    if errors:
+        raise errors[0]
 
 
-def _settled(db: Database, job: Job, looks: _Looks) -> bool | None:
+def _files(project: str, document: JobDocument) -> set[str]:
+    """Paths and claims on disks, any of which may hang, that an admission reads."""
+    found = {location for location, _, _ in inputs(document) if _is_path(location)}
+    return found | {f"{project}/{mount.claim}" for mount in document.resource_config.mounts if mount.type == CLAIM}
+
+
+def _settled(db: Database, job: Job, document: JobDocument, looks: _Looks) -> bool | None:
     """Whether the job was failed, or has begun to wait for something; None: nothing holds it."""
     with db.read() as session:
-        hold = file_inspections.hold_of(session, job.project, job.document)
+        hold = file_inspections.hold_of(session, job.project, document)
     if hold is not None and hold.waiting:
         return _wait(db, job, hold.waiting)
     # Files are checked outside any transaction: a network file system may be slow.
-    failure = missing_input(job.document, looks.rules.of(job.project)) or _impossible_request(db, job, looks.inventory)
     if hold is not None:
-        failure = AdmissionFailure(cause=hold.cause, message=hold.message)
+        failure: AdmissionFailure | None = AdmissionFailure(cause=hold.cause, message=hold.message)
+    else:
+        failure = missing_input(document, looks.rules.of(job.project))
+        failure = failure or _impossible_request(db, job.project, document, looks.inventory)
     inspection = looks.inspection
-    decision = _choose(job, looks.rules, inspection) if inspection is not None and failure is None else None
+    decision = _choose(job, document, looks.rules, inspection) if inspection is not None and failure is None else None
     if failure is None and decision is None:
         return None
     with db.write() as session:
@@ -164,17 +172,6 @@ def _settled(db: Database, job: Job, looks: _Looks) -> bool | None:
         if failure is not None:
             _fail(session, locked, failure, ACTOR)
         return True
-
-
-def _queue(db: Database, job_ids: Sequence[str]) -> list[str]:
-    """Queue those that are still PENDING; returns them."""
-    query = select(Job).where(Job.id.in_(job_ids), Job.status == JobState.PENDING).order_by(Job.id)
-    query = query.options(load_only(*transitions.TRANSITION_COLUMNS)).with_for_update()
-    with db.write() as session:
-        jobs = session.scalars(query, execution_options={"populate_existing": True}).all()
-        steps = [Step(job=job, message="", changes={"pending_reason": ""}) for job in jobs]
-        transitions.transition_all(session, steps, JobState.QUEUED, actor=ACTOR, reason=_ADMITTED)
-        return [job.id for job in jobs]
 
 
 def _still_pending(session: Session, job_id: str) -> Job | None:
@@ -244,28 +241,30 @@ def _wait(db: Database, job: Job, reason: str) -> bool:
     return True
 
 
-def _choose(job: Job, rules: ReadingRules, inspection: InspectionSettings) -> _Decision | None:
+def _choose(job: Job, document: JobDocument, rules: ReadingRules, inspection: InspectionSettings) -> _Decision | None:
     """The decision for a job; None: this kind of job is not inspected."""
-    if job.framework == parsing.CUSTOM and not _asks_elsewhere(job.document):
+    if job.framework == parsing.CUSTOM and not _asks_elsewhere(document):
         return None
     if job.kind != TRAINING:
         return _Decision(left_out=inspections.NOT_TRAINING.format(job.kind))
     if inspection.unable:
         return _Decision(left_out=inspection.unable)
     if job.framework == parsing.CUSTOM:
-        return _Decision()  # a tag may name another image at any time, and an index have other packages
-    for location, _, noun in inputs(job.document):
+        # A tag may name another image at any time, and an index have other packages.
+        return _Decision(waits_for=_script_waits_for(document))
+    for location, _, noun in inputs(document):
         # URIs without a local path are resolved by the inspection itself.
         if _is_path(location) and fingerprints.seen_here(location, rules) is None:
             return _Decision(left_out=f"this coordinator can't access the {noun} {location}")
-    return _Decision(fingerprint=fingerprint_of(job.project, job.document, rules, inspection))
+    return _Decision(fingerprint=fingerprint_of(job.project, document, rules, inspection))
 
 
 def fingerprint_of(project: str, document: JobDocument, rules: ReadingRules, inspection: InspectionSettings) -> str:
     """Fingerprint of a document whose inputs are all on this machine; empty for others."""
     base = document.training_config.base_model
-    if base.source == "hub":
-        return ""  # a local directory of the same name is not the model
+    # A local directory of the same name is not the model, and a tag may name another image at any time.
+    if base.source == "hub" or programs.asks_registries(document):
+        return ""
     values = document.training_config.hyperparameters
     named = (base.model_id, base.tokenizer_id, reward_model(values))
     models = [name for name in named if name and name != NO_MODEL]
@@ -286,9 +285,7 @@ def _apply(session: Session, job: Job, decision: _Decision, inspection: Inspecti
         return True
     if not inspections.request_for_job(session, job, decision.fingerprint):
         return False
-    job.pending_reason = INSPECTING
-    if job.framework == parsing.CUSTOM:
-        job.pending_reason = _script_waits_for(job.document)
+    job.pending_reason = decision.waits_for
     return True
 
 
@@ -311,7 +308,7 @@ def _act_on(session: Session, job: Job, report: Report, actor: str) -> None:
 
 
 def _admit(session: Session, job: Job, actor: str) -> None:
-    transitions.transition(session, job, JobState.QUEUED, actor=actor, reason=_ADMITTED, pending_reason="")
+    transitions.transition(session, job, JobState.QUEUED, actor=actor, reason=ADMITTED, pending_reason="")
 
 
 def _fail(session: Session, job: Job, failure: AdmissionFailure, actor: str) -> None:
@@ -375,13 +372,14 @@ def sees_roots(rules: ReadingRules) -> bool:
     return len(rules.roots) > 1 and all(os.path.isdir(root) for root in rules.roots)  # noqa: PTH112 – never raises
 
 
-def _impossible_request(db: Database, job: Job, inventory: Inventory) -> AdmissionFailure | None:
-    document = job.document
+def _impossible_request(
+    db: Database, project: str, document: JobDocument, inventory: Inventory
+) -> AdmissionFailure | None:
     if waits_for_node(document):
         return None
     try:
         with db.read() as session:
-            inventory.request(session, document, job.project)
+            inventory.request(session, document, project)
     except CannotFit as error:
         return AdmissionFailure(cause="INVALID_CONFIG", message=error.message)
     return None

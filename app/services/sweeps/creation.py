@@ -145,7 +145,8 @@ def check(
     ]
     for values in space.examples():
         complete(_document(spec, values))
-    base = tracker_keys.with_stored_keys(plane.secrets_dir, caller, target, complete(_base(spec, space)))
+    reading = plane.reading.of(target)
+    base = tracker_keys.with_stored_keys(plane.secrets_dir, caller, reading, complete(_base(spec, space)))
     stored = submission.check(
         plane, caller, base, project=target, forwarded=forwarded, secret_variables=secret_variables
     )

@@ -3,16 +3,18 @@
 import math
 import re
 
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, and_, exists, select
 from sqlalchemy.orm import Session
 
 from app.domain.errors import NotFound
 from app.domain.lifecycle.states import TERMINAL
+from app.domain.sweeps.spec import SweepSpec
 from app.domain.sweeps.states import TrialState
 from app.models import Job, Sweep, Trial
 from app.security.permissions import Caller
 
 SWEEP_ID = re.compile(r"sweep-[0-9a-f-]{36}")
+VERIFIES_LABEL = "trainyard/verifies"
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _HIGHEST = 2**31 - 1
 
@@ -59,17 +61,25 @@ def locked(session: Session, sweep_id: str) -> Sweep:
 
 def locked_jobs(session: Session, sweep: Sweep) -> list[tuple[Trial, Job]]:
     """Its running trials with their jobs, all of whose rows are locked before one is changed, in the order of ids, and
-    with them the evaluations that have not ended, which may be cancelled with their trials.
+    with them evaluations and verifying jobs that have not ended, which may be cancelled with the trials.
     """
     of_running = select(Trial.job_id).where(Trial.sweep_id == sweep.id, Trial.state == TrialState.RUNNING)
-    evaluates = Job.evaluated_job_id.in_(of_running) & Job.status.not_in(TERMINAL)
+    wanted = Job.id.in_(of_running) | (Job.evaluated_job_id.in_(of_running) & Job.status.not_in(TERMINAL))
+    if SweepSpec.from_json(sweep.spec).verify_trunks:
+        wanted |= verifies(sweep.id) & Job.status.not_in(TERMINAL)
     jobs = session.scalars(
-        select(Job).where(Job.id.in_(of_running) | evaluates).order_by(Job.id).with_for_update(),
-        execution_options={"populate_existing": True},
+        select(Job).where(wanted).order_by(Job.id).with_for_update(), execution_options={"populate_existing": True}
     ).all()
     trials = session.scalars(select(Trial).where(Trial.job_id.in_([job.id for job in jobs])))
     by_job = {trial.job_id: trial for trial in trials}
     return [(by_job[job.id], job) for job in jobs if job.id in by_job]
+
+
+def verifies(sweep_id: str) -> ColumnElement[bool]:
+    """Whether a job verifies a trunk of the sweep: it has the label and is no trial, whose document may set it too."""
+    label = Job.labels[VERIFIES_LABEL].as_string()
+    is_of_trial = exists().where(Trial.sweep_id == sweep_id, Trial.job_id == Job.id)
+    return and_(Job.sweep_id == sweep_id, label.is_not(None), ~is_of_trial)
 
 
 def lineage(session: Session, job_id: str) -> dict[str, float]:

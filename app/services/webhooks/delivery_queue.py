@@ -68,7 +68,7 @@ class DeliveryAttempt:
 class Turns:
     """Delivery leases of webhooks; thread-safe. A lease covers one attempt of ``timeout_seconds``.
 
-    A webhook with recipients sends at most ``emails_per_hour``.
+    The webhooks of a project together send at most ``emails_per_hour``.
     """
 
     def __init__(
@@ -161,13 +161,17 @@ class Turns:
         return DeliveryAttempt(**same, url=hook.url, secret=secret, body=body, problem=problem)
 
     def _hour_is_full(self, session: Session, hook: Webhook, now: datetime) -> bool:
-        """Whether the webhook has to rest, since it has sent all the emails of an hour; those too old are given up."""
+        """Whether the webhook has to rest, since its project has sent all the emails of an hour.
+
+        Deliveries that are too old are given up. Those of deleted webhooks are not there to be counted.
+        """
         if hook.format != EMAIL_FORMAT:
             return False
         since = session.scalar(
             select(WebhookDelivery.finished_at)
-            .where(WebhookDelivery.webhook_id == hook.id, WebhookDelivery.state == "delivered")
-            .where(WebhookDelivery.finished_at > now - _HOUR)
+            .join(Webhook, Webhook.id == WebhookDelivery.webhook_id)
+            .where(Webhook.project == hook.project, Webhook.format == EMAIL_FORMAT)
+            .where(WebhookDelivery.state == "delivered", WebhookDelivery.finished_at > now - _HOUR)
             .order_by(WebhookDelivery.finished_at.desc())
             .offset(self._emails_per_hour - 1)
             .limit(1)
@@ -263,13 +267,11 @@ def _finish(session: Session, delivery_id: str, posted: Posted, state: str, now:
 
 
 def _note_reached(session: Session, attempt: DeliveryAttempt, posted: Posted) -> None:
-    """Of an email that is tried again: not to those who have got it."""
-    session.execute(
-        update(WebhookDelivery)
-        .where(WebhookDelivery.id == attempt.delivery_id)
-        .values(reached=[*attempt.reached, *posted.reached])
-        .execution_options(synchronize_session=False)
-    )
+    """Of an email that is tried again: not to those who have got it, also by the try of another turn."""
+    delivery = session.get(WebhookDelivery, attempt.delivery_id, with_for_update=True, populate_existing=True)
+    if delivery is not None:
+        delivery.reached = list(dict.fromkeys([*delivery.reached, *posted.reached]))
+        session.flush()
 
 
 def _hold(session: Session, attempt: DeliveryAttempt) -> bool:

@@ -24,7 +24,7 @@ class WebhookSender:
         self._turns = Turns(
             db,
             secret_key=settings.security.secret_key,
-            timeout_seconds=max(own.timeout_seconds, settings.smtp.timeout_seconds),
+            timeout_seconds=max(own.timeout_seconds, 2 * settings.smtp.timeout_seconds),
             emails_per_hour=settings.smtp.per_hour,
         )
 

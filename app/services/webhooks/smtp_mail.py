@@ -5,12 +5,14 @@ can't do now (4xx), and what its operator has to mend, such as a wrong password.
 """
 
 import contextlib
+import re
 import smtplib
 import ssl
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from email.errors import MessageError
 from email.headerregistry import Address
 from email.message import EmailMessage
 from email.policy import SMTP
@@ -18,12 +20,14 @@ from email.utils import format_datetime
 
 from app.domain.webhooks import DOMAINS_SETTING, may_receive
 from app.services.webhooks.http_post import Posted
+from app.services.webhooks.mail_client import MailClient, SaysTooMuch
 from config.smtp import SmtpSettings
 
 HOST_SETTING, PASSWORD_SETTING = "TRAINYARD_SMTP_HOST", "TRAINYARD_SMTP_PASSWORD_FILE"
 _POLICY = SMTP.clone(cte_type="7bit")  # so that the server needs no 8BITMIME
 _LONGEST_ANSWER = 200
-_GOODBYE_SECONDS = 1.0
+_LEADING_DOTS = re.compile(rb"^\.", re.MULTILINE)
+_TOO_MUCH = "the mail server says more than an email needs"
 
 Answer = tuple[int, bytes]
 
@@ -42,24 +46,35 @@ class Mail:
 
 
 def send(mail: Mail, server: SmtpSettings) -> Posted:
-    """Hand the email over, or say why not. Never raises for failures of the server or its settings."""
+    """Hand the email over, or say why not. Never raises for failures of the server or its settings.
+
+    It takes at most twice the timeout: once until the server wants the text, and once for the text and its answer.
+    """
+    if all(recipient in mail.reached for recipient in mail.recipients):
+        return Posted()  # those whom it had not reached are no longer recipients
     deadline = time.monotonic() + server.timeout_seconds
     problem, password = _readiness(mail, server)
     if problem:
         return Posted(problem=problem)
     try:
         with _session(server, password, deadline) as smtp:
-            return _hand_over(smtp, mail, server.sender, deadline)
+            return _hand_over(smtp, mail, server)
     except OSError as error:  # as all of smtplib's
         return _failed(error, server.timeout_seconds)
+    except (ValueError, MessageError) as error:  # of the codec of host names, and of the library that writes headers
+        return Posted(problem=f"the email cannot be sent with these settings: {_printable(str(error))}")
 
 
 def message_of(mail: Mail, sender: str) -> bytes:
-    """The email as it is sent; no text of a job can add a header, since the library refuses line ends in headers."""
+    """The email as it is sent; no text of a job adds a header.
+
+    The library refuses line ends in headers, but decodes encoded words (RFC 2047) in what it is given, also to line
+    ends, which it then writes as they are: nothing in a subject is left that begins one.
+    """
     message = EmailMessage(policy=_POLICY)
     message["From"] = Address("Trainyard", addr_spec=sender)
     message["To"] = ", ".join(mail.recipients)
-    message["Subject"] = mail.subject
+    message["Subject"] = mail.subject.replace("=?", "= ?")
     message["Date"] = format_datetime(mail.at)
     # The same in each try, so that readers can show it once.
     message["Message-ID"] = f"<{mail.delivery_id}@{sender.rpartition('@')[2]}>"
@@ -83,12 +98,24 @@ def _failed(error: OSError, timeout_seconds: float) -> Posted:
         case TimeoutError():
             return Posted(problem=late)
         case smtplib.SMTPException():
-            is_late = isinstance(error.__context__, TimeoutError)  # smtplib says the same of both
-            return Posted(problem=late if is_late else "the mail server closed the connection")
+            return Posted(problem=_broken_off(error.__context__, late))
+        case SaysTooMuch():
+            return Posted(problem=_TOO_MUCH)
         case ssl.SSLError():
             return Posted(problem=f"TLS with the mail server failed: {error.reason or type(error).__name__}")
         case _:
             return Posted(problem=f"the mail server cannot be reached: {error.strerror or type(error).__name__}")
+
+
+def _broken_off(cause: BaseException | None, late: str) -> str:
+    """Smtplib says the same of all of these."""
+    match cause:
+        case TimeoutError():
+            return late
+        case SaysTooMuch():
+            return _TOO_MUCH
+        case _:
+            return "the mail server closed the connection"
 
 
 def _readiness(mail: Mail, server: SmtpSettings) -> tuple[str, str]:
@@ -108,62 +135,44 @@ def _readiness(mail: Mail, server: SmtpSettings) -> tuple[str, str]:
 
 
 @contextlib.contextmanager
-def _session(server: SmtpSettings, password: str, deadline: float) -> Iterator[smtplib.SMTP]:
+def _session(server: SmtpSettings, password: str, deadline: float) -> Iterator[MailClient]:
     """A connection that may send: encrypted and signed in as the settings say, or an error."""
-    smtp = _connected(server, deadline)
+    smtp = MailClient(server, deadline)
     try:
-        if server.security == "starttls":
-            _limit(smtp, deadline)
-            smtp.starttls(context=ssl.create_default_context())
         if server.user:
-            _limit(smtp, deadline)
             smtp.login(server.user, password)
-        _limit(smtp, deadline)
         smtp.ehlo_or_helo_if_needed()
         yield smtp
-        # What was answered before counts, also if the server says nothing to this.
-        _limit(smtp, min(deadline, time.monotonic() + _GOODBYE_SECONDS))
-        with contextlib.suppress(OSError):
-            smtp.quit()
+        smtp.say_goodbye()
     finally:
         smtp.close()
 
 
-def _connected(server: SmtpSettings, deadline: float) -> smtplib.SMTP:
-    name = server.sender.rpartition("@")[2]  # smtplib would ask the resolver for this machine's own
-    seconds = deadline - time.monotonic()
-    if server.security == "tls":
-        context = ssl.create_default_context()
-        return smtplib.SMTP_SSL(server.host, server.port, name, timeout=seconds, context=context)
-    return smtplib.SMTP(server.host, server.port, name, timeout=seconds)
-
-
-def _hand_over(smtp: smtplib.SMTP, mail: Mail, sender: str, deadline: float) -> Posted:
-    code, said = smtp.mail(sender)
+def _hand_over(smtp: MailClient, mail: Mail, server: SmtpSettings) -> Posted:
+    code, said = smtp.mail(server.sender)
     if code != 250:
         return Posted(status_code=_known(code), problem=f"the mail server refuses its sender: {_said(code, said)}")
-    answers: dict[str, Answer] = {}
-    for recipient in mail.recipients:
-        if recipient not in mail.reached:
-            _limit(smtp, deadline)
-            answers[recipient] = smtp.rcpt(recipient)
+    asked = [recipient for recipient in mail.recipients if recipient not in mail.reached]
+    answers: dict[str, Answer] = {recipient: smtp.rcpt(recipient) for recipient in asked}
     refused = {recipient: answer for recipient, answer in answers.items() if answer[0] not in (250, 251)}
     taken = tuple(recipient for recipient in answers if recipient not in refused)
     if not taken:
         return _refused(refused, ())
-    _limit(smtp, deadline)
-    code, said = _data(smtp, message_of(mail, sender))
+    code, said = _data(smtp, message_of(mail, server.sender), server.timeout_seconds)
     if code != 250:
         problem = f"the mail server refuses the email: {_said(code, said)}"
         return Posted(status_code=_known(code), problem=problem, is_final=_is_for_good(code))
     return _refused(refused, taken) if refused else Posted(status_code=code, reached=taken)
 
 
-def _data(smtp: smtplib.SMTP, content: bytes) -> Answer:
-    try:
-        return smtp.data(content)
-    except smtplib.SMTPDataError as error:
-        return error.smtp_code, error.smtp_error if isinstance(error.smtp_error, bytes) else error.smtp_error.encode()
+def _data(smtp: MailClient, content: bytes, seconds: float) -> Answer:
+    """The answer to the text has all of the timeout: who gives up on it sends a second copy (RFC 5321, 4.5.3.2.6)."""
+    code, said = smtp.docmd("DATA")
+    if code != 354:
+        return code, said
+    smtp.give_until(time.monotonic() + seconds)
+    smtp.send(_LEADING_DOTS.sub(b"..", content) + b".\r\n")
+    return smtp.getreply()
 
 
 def _refused(refused: Mapping[str, Answer], taken: tuple[str, ...]) -> Posted:
@@ -175,15 +184,6 @@ def _refused(refused: Mapping[str, Answer], taken: tuple[str, ...]) -> Posted:
         reached=taken,
         is_final=all(map(_is_for_good, codes)),
     )
-
-
-def _limit(smtp: smtplib.SMTP, deadline: float) -> None:
-    """Lets the next exchange take what is left. Raises TimeoutError after the deadline."""
-    left = deadline - time.monotonic()
-    if left <= 0:
-        raise TimeoutError
-    if smtp.sock is not None:
-        smtp.sock.settimeout(left)
 
 
 def _is_for_good(code: int) -> bool:
@@ -202,5 +202,8 @@ def _text(error: smtplib.SMTPResponseException) -> str:
 
 def _said(code: int, answer: bytes) -> str:
     """The server's answer in one line, bounded."""
-    text = " ".join(answer.decode("ascii", "replace").split())
-    return f"{code} {''.join(each if each.isprintable() else ' ' for each in text)[:_LONGEST_ANSWER]}".strip()
+    return f"{code} {_printable(answer.decode('ascii', 'replace'))}".strip()
+
+
+def _printable(text: str) -> str:
+    return "".join(each if each.isprintable() else " " for each in " ".join(text.split()))[:_LONGEST_ANSWER]

@@ -125,6 +125,7 @@ class Webhooks:
             row = find(session, caller, webhook_id)
             _refuse_other_kind(row, changes.get("format", row.format))
             self._check(row.format, changes)
+            before = list(row.recipients)
             for name in ("url", "recipients", "description", "format", "is_active"):
                 if name in changes:
                     setattr(row, name, changes[name])
@@ -134,7 +135,8 @@ class Webhooks:
                 row.sealed_secret = self._box.seal({"secret": changes["secret"]})
             if changes.keys() & {"url", "recipients", "is_active", "secret"}:
                 reset_backoff(row)
-            _note(session, caller, row, "webhook.patch", changed=sorted(changes))
+            moved = {"recipients": {"before": before, "after": row.recipients}} if "recipients" in changes else {}
+            _note(session, caller, row, "webhook.patch", changed=sorted(changes), **moved)
         return row
 
     def delete(self, caller: Caller, webhook_id: str) -> None:

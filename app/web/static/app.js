@@ -45,7 +45,11 @@ document.addEventListener("htmx:confirm", (event) => {
   confirmed(form).then((agreed) => {
     if (agreed) event.detail.issueRequest(true);
     asking.form = null;
-    for (const part of asking.held) part.dispatchEvent(new CustomEvent("live"));
+    // Not by an event: htmx would drop one that comes too soon after the last.
+    for (const part of asking.held) {
+      const url = part.isConnected && part.getAttribute("hx-get");
+      if (url) htmx.ajax("GET", url, { source: part, headers: { "X-Background": "true" } }).catch(() => {}); // the next change asks again
+    }
     asking.held.clear();
   });
 });

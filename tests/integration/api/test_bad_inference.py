@@ -85,7 +85,7 @@ def test_what_the_schema_does_not_know_is_422(sqlite_api: Api, changes: dict[str
         ({"resource_config": {"node_count": 2}}, "resource_config.node_count", "one node"),
         ({"scheduling_config": {"queue": "fast"}}, "scheduling_config.queue", "fast"),
         ({"data_config": {"sources": []}}, "data_config.sources", "at least one"),
-        ({"tracking": [{"kind": "trackio"}]}, "tracking.0.kind", "trackio"),
+        ({"tracking": [{"kind": "aim"}]}, "tracking.0.kind", "aim"),
     ],
 )
 def test_what_has_no_meaning_is_400(sqlite_api: Api, changes: dict[str, Any], field: str, said: str) -> None:

@@ -9,7 +9,7 @@ from app.domain.lifecycle.states import JobState
 from app.domain.spec.locations.paths import ReadingRules
 from app.models import AuditEntry, IdempotentReply, Job, JobEvent, Queue
 from app.security.permissions import Role
-from app.services.preflight import admission
+from tests.builders.admitting import admit
 from tests.builders.factories import make_attempt, make_checkpoint, make_document, make_job, make_node
 from tests.systems.apps import Api
 
@@ -181,5 +181,5 @@ def test_job_that_no_node_can_hold_waits_where_it_says_so(api: Api) -> None:
     assert rehearsed["warnings"][:1] == [warning]
     assert api.data(fitting, 201)["warnings"] == []
     job_id = api.data(answer, 201)["job_id"]
-    assert admission.admit(api.db, job_id, ReadingRules(roots=()))
+    assert admit(api.db, job_id, ReadingRules(roots=()))
     assert api.get(f"/v1/jobs/{job_id}")["status"] == "QUEUED"

@@ -104,6 +104,42 @@ def test_stored_key_goes_neither_to_another_server_nor_to_another_project(sqlite
     assert KEY not in str(problem)
 
 
+@pytest.mark.parametrize("name", ["api_key", "base_url"])
+@pytest.mark.parametrize("leads_to", ["nowhere", "."])  # a link that dangles, and one to what is no file
+def test_stored_file_that_cannot_be_read_is_not_taken_for_a_missing_one(
+    sqlite_api: Api, name: str, leads_to: str
+) -> None:
+    store_key(sqlite_api, base_url="https://wandb.example")
+    path = sqlite_api.folder / "data" / "secrets" / "default" / "wandb" / name
+    path.unlink()
+    path.symlink_to(leads_to)
+
+    answer = sqlite_api.post("/v1/jobs", make_document(tracking=[{"kind": "wandb"}]))
+
+    problem = sqlite_api.problem(answer, 400)
+    assert f"the secret file default/wandb/{name} below TRAINYARD_SECURITY_SECRETS_DIR" in problem["message"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("api_key", "short", "the whole key"),
+        ("api_key", "", "needs token"),
+        ("base_url", "https://wandb.ai", "does not take this address"),
+        ("base_url", "http://wandb.example", "use https"),
+        ("base_url", "", "needs url"),
+    ],
+)
+def test_stored_file_that_cannot_be_used_is_named(sqlite_api: Api, name: str, text: str, says: str) -> None:
+    store_key(sqlite_api, **{"base_url": "https://wandb.example", name: text})
+
+    problem = sqlite_api.problem(sqlite_api.post("/v1/jobs", make_document(tracking=[{"kind": "wandb"}])), 400)
+
+    assert problem["details"][0]["field"] == "tracking.0.token"
+    assert f"default/wandb/{name} below TRAINYARD_SECURITY_SECRETS_DIR" in problem["message"]
+    assert says in problem["message"]
+
+
 def test_trials_of_a_sweep_have_the_stored_key(api: Api) -> None:
     store_key(api)
     job = {**make_sweep_document()["job"], "tracking": [{"kind": "wandb"}]}

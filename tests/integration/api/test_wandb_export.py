@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from sqlalchemy import select
 
 from app.cli.main import main
 from app.domain.lifecycle.outcomes import Outcome
-from app.models import Job
+from app.domain.spec.model import Tracker
+from app.models import Attempt, Job
 from app.models.base import utc_now
 from app.security.permissions import Role
 from app.services.attempts import work_orders
@@ -88,6 +90,59 @@ def test_run_that_goes_on_has_no_end_and_a_failed_one_says_so(api: Api) -> None:
 
     assert not any(EXIT in each for each in read_records(going_on))
     assert [fields_of(each[EXIT][0])[1] for each in read_records(failed_run) if EXIT in each] == [[1]]
+
+
+def test_export_of_many_metrics_ends_in_time_and_has_every_point(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wandb_export, "_POINTS_HELD", 30)
+    work = training(api.db)
+    for name in ("a", "b", "c", "d", "e"):
+        report(api, work, 1, 25, 1.0, name=name)
+    with api.db.read() as session:
+        job = session.get_one(Job, work.job_id)
+
+    data = b"".join(wandb_export.exported(api.db, job, Tracker()))
+    with pytest.raises(TimeoutError, match="more than 0 s"):
+        list(wandb_export.exported(api.db, job, Tracker(), seconds=0))
+
+    steps = [values_of(each[HISTORY][0]) for each in read_records(data) if HISTORY in each]
+    assert [each["_step"] for each in steps] == [*range(1, 26)]
+    assert all({"a", "b", "c", "d", "e"} <= each.keys() for each in steps)
+
+
+def test_running_time_has_that_of_the_attempt_that_goes_on(api: Api) -> None:
+    work = training(api.db)
+    with api.db.write() as session:
+        session.get_one(Job, work.job_id).elapsed_seconds = 100.0
+        (attempt,) = session.scalars(select(Attempt).where(Attempt.job_id == work.job_id))
+        attempt.started_at = utc_now() - timedelta(hours=1)
+
+    data = api.call("GET", f"/v1/jobs/{work.job_id}/wandb").get_data()
+
+    (summary,) = [values_of(each[SUMMARY][0]) for each in read_records(data) if SUMMARY in each]
+    assert 3700 <= summary["_runtime"] < 3800
+
+
+def test_run_is_shown_as_the_offline_tracker_says_unless_the_query_does(api: Api) -> None:
+    offline = {
+        "kind": "wandb",
+        "mode": "offline",
+        "experiment": "docs",
+        "entity": "team",
+        "run_name": "a",
+        "tags": ["b"],
+    }
+    job_id = api.submit(tracking=[offline])
+
+    runs = [
+        fields_of(next(each[RUN][0] for each in read_records(data) if RUN in each))
+        for query in ("", "?project=nlp")
+        for data in [api.call("GET", f"/v1/jobs/{job_id}/wandb{query}").get_data()]
+    ]
+
+    assert [(run[2], run[3], run[8], run[10]) for run in runs] == [
+        ([b"team"], [b"docs"], [b"a"], [b"b"]),
+        ([b"team"], [b"nlp"], [b"a"], [b"b"]),
+    ]
 
 
 def test_other_projects_see_no_run(api: Api) -> None:

@@ -76,8 +76,12 @@ def test_an_email_webhook_has_recipients_and_no_secret(mail_api: Api) -> None:
     assert (changed["recipients"], changed["event_types"]) == (["cy@example.com"], ["FAILED"])
     with mail_api.db.read() as session:
         row = session.get_one(Webhook, made["webhook_id"])
-        entries = session.query(AuditEntry).filter_by(target=row.id, action="webhook.create").all()
-        assert (row.sealed_secret, [entry.data for entry in entries]) == ("", [{"recipients": [ANA, BO]}])
+        entries = session.query(AuditEntry).filter_by(target=row.id).order_by(AuditEntry.id)
+        noted = {entry.action: entry.data for entry in entries}
+    assert row.sealed_secret == ""
+    assert noted["webhook.create"] == {"recipients": [ANA, BO]}
+    moved = {"before": [ANA, BO], "after": ["cy@example.com"]}
+    assert noted["webhook.patch"] == {"changed": ["recipients"], "recipients": moved}
 
 
 @pytest.mark.parametrize(

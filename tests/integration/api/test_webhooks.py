@@ -14,7 +14,7 @@ from app.services.webhooks import deliveries
 from tests.systems.apps import SECRET_KEY, Api
 
 URL = "https://receiver.example/hook"
-SHOWN = {"webhook_id", "project", "url", "description", "event_types", "format", "is_active"} | {
+SHOWN = {"webhook_id", "project", "url", "description", "event_types", "format", "recipients", "is_active"} | {
     "failures",
     "rests_until",
     "created_by",

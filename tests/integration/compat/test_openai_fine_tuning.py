@@ -97,6 +97,7 @@ def test_fine_tuning_job_is_created_followed_and_cancelled(sqlite_api: Api) -> N
     tracked = {**body, "integrations": [{"type": "wandb", "wandb": run}]}
     refused = (api.post(JOBS, tracked).json or {})["error"]
     assert (refused["param"], "default/wandb/api_key" in refused["message"]) == ("integrations.0", True)
+    assert "trainyard.tracking" in refused["message"]
     (folder := api.folder / "data" / "secrets" / "default" / "wandb").mkdir(parents=True)
     (folder / "api_key").write_text("k" * 40)
     odd = {**tracked, "integrations": [{"type": "wandb", "wandb": {"project": "a/b"}}]}

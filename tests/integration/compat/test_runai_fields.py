@@ -8,8 +8,8 @@ import pytest
 from app.compat.ids import job_id_of
 from app.domain.spec.locations.paths import ReadingRules
 from app.security.permissions import Role
-from app.services.preflight import admission
 from app.services.scheduling import planner
+from tests.builders.admitting import admit
 from tests.builders.factories import make_node
 from tests.integration.compat.runai_seed import TRAINING, WITHOUT_EFFECT
 from tests.integration.compat.test_runai import BASE, BODY, TRAININGS, said
@@ -63,7 +63,7 @@ def test_example_of_the_documentation_waits_for_a_node_that_has_what_it_asks_for
     answered = api.post(TRAININGS, TRAINING)
     job_id = job_id_of(said(answered, 202)["workloadId"])
     warnings = [line for line in answered.headers.getlist("Warning") if "; the job waits until a" in line]
-    assert admission.admit(api.db, job_id, ReadingRules(roots=()))
+    assert admit(api.db, job_id, ReadingRules(roots=()))
     planner.plan_once(api.db)
     waiting = said(api.call("GET", f"{BASE}/workloads"))["workloads"][0]
     with api.db.write() as session:

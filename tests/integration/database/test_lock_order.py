@@ -27,6 +27,7 @@ from app.services.attempts import checkpoints, leases, work_orders
 from app.services.attempts.leases import NO_RETRY
 from app.services.lifecycle import transitions
 from app.services.nodes import maintenance
+from app.services.preflight.queueing import Gathered
 from app.services.queues import project_quotas
 from app.services.scheduling import placement as placing
 from app.services.telemetry import progress
@@ -310,6 +311,23 @@ def test_claims_of_several_that_a_deadlock_throws_out_are_left_to_claims_of_thei
             transitions.load_for_change(session, first[0])  # the wrong way round: who waited first is thrown out
 
         assert claimed.result(SECONDS) == ([], [first, second])
+
+
+def test_admissions_that_a_deadlock_throws_out_are_done_one_by_one(api: Api) -> None:
+    failures: list[Any] = []
+    with api.db.write() as session:
+        first, second = sorted(make_job(session, state=JobState.PENDING).id for _ in range(2))
+    gathered = Gathered(api.db, lambda *failure: failures.append(failure))
+    gathered.add(second)
+    gathered.add(first)
+
+    with Waiting(api.db) as calls:
+        with api.db.write() as session:
+            transitions.load_for_change(session, second)
+            queued = calls.start(gathered.queue)
+            transitions.load_for_change(session, first)  # the wrong way round: who waited first is thrown out
+
+        assert (sorted(queued.result(SECONDS)), failures) == ([first, second], [])
 
 
 def test_placing_that_a_deadlock_throws_out_is_done_again(api: Api) -> None:

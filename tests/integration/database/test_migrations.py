@@ -11,11 +11,13 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import Engine, inspect, text
 from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
 
 from app.database.engine import make_engine
 from app.migrations import runner
 from app.migrations.versioning import HEAD, SchemaNotReady, is_current, revision_of, wait_until_current
-from app.models import Base
+from app.models import Base, Project, WebhookDelivery
+from tests.builders.factories import make_webhook
 from tests.systems.servers import PostgresServer
 
 # As an earlier version left them.
@@ -90,6 +92,25 @@ def test_downgrade_leaves_nothing(migrated: Engine) -> None:
     assert set(inspect(migrated).get_table_names()) <= {"alembic_version"}
     with migrated.connect() as connection:
         assert revision_of(connection) is None
+
+
+@pytest.mark.both_databases
+@pytest.mark.new_database
+def test_webhooks_of_emails_go_with_their_recipients(migrated: Engine) -> None:
+    with Session(migrated.execution_options(writes=True)) as session, session.begin():
+        session.merge(Project(name="default"))
+        for name in ("json", "email"):
+            hook = make_webhook(session, format=name)
+            session.add(
+                WebhookDelivery(
+                    id=f"dlv-{name}", webhook_id=hook.id, event_id="evt-1", event_type="job.status", payload={}
+                )
+            )
+
+    runner.downgrade(migrated, "0044")
+
+    assert [row.format for row in _rows(migrated, "webhook")] == ["json"]
+    assert [row.id for row in _rows(migrated, "webhook_delivery")] == ["dlv-json"]
 
 
 @pytest.mark.both_databases

@@ -24,6 +24,7 @@ from tests.systems.proxies import API, JOBS, Proxy, proxy
 from tests.systems.served import serving
 from tests.systems.servers import free_port
 from tests.systems.session_sites import Person
+from tests.systems.system import wait_for
 from trainyard.protocol.interactive import PROTOCOL
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(60)]
@@ -120,6 +121,8 @@ def test_a_port_of_a_job_has_an_origin_of_its_own(behind: Behind) -> None:
     assert (asked.json["path"], heard["host"]) == ("/a?b=1", port.address.host)
     assert (heard["x-forwarded-for"], heard["x-forwarded-proto"]) == ("127.0.0.1", "https")
     assert of_api.status == 401, "nothing but ports is here"
+    known = ('"GET /v1/jobs" 401', "serving initial configuration")  # of nginx; Caddy has no log of requests
+    wait_for(lambda: any(line in behind.before.logged() for line in known), seconds=SECONDS, what="the log is written")
     assert "trainyard_token" not in behind.before.logged()
 
 

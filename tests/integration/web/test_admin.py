@@ -1,6 +1,7 @@
 """The admin pages: what each role sees and may do, secrets that are shown once, and the audit log as a file."""
 
 import json
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from sqlalchemy import func, select, update
 
 from app.models import ApiKey, AuditEntry, Project, Queue, Webhook, WebhookDelivery, WebSession
+from app.models.base import utc_now
 from app.security.permissions import Role
 from tests.integration.web.conftest import Browser, Page
 from tests.systems.apps import Api
@@ -372,3 +374,11 @@ def test_names_of_super_admins_are_not_told_to_a_project(web_api: Api, admin: Br
 
     assert "chief" not in admin.get("/ui/admin/audit?action=project").html
     assert "chief" in chief.get("/ui/admin/audit?action=project").html
+
+
+def test_a_webhook_says_that_the_hour_of_its_project_is_full_until_it_is_over(admin: Browser) -> None:
+    answer_to(admin, "/ui/admin/webhooks", {"url": "https://ours.example/hook"})
+    for minutes, is_said in ((30, True), (-1, False)):
+        with admin.api.db.write() as session:
+            session.execute(update(Webhook).values(rests_until=utc_now() + timedelta(minutes=minutes)))
+        assert ("all emails of an hour" in admin.get("/ui/admin/webhooks").text) == is_said

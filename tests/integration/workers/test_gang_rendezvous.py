@@ -72,7 +72,13 @@ def test_nodes_meet_although_their_first_reports_fail(
     with ThreadPoolExecutor(2) as pool:
         asked = [
             pool.submit(
-                meet, settings, db, work, prepared(tmp_path / work.node), is_over=lambda: time.monotonic() > until
+                meet,
+                settings,
+                db,
+                work,
+                prepared(tmp_path / work.node),
+                warn=print,
+                is_over=lambda: time.monotonic() > until,
             )
             for db, work in zip(away, gang, strict=True)
         ]
@@ -89,12 +95,12 @@ def test_ranks_that_must_be_alone_do_not_meet_where_they_have_the_worker_s_user(
 ) -> None:
     until = time.monotonic() + 15
     ready = [prepared(tmp_path / work.node) for work in gang]
-    confinement = replace(ready[1].plan.confinement, guarded=True)
+    confinement = replace(ready[1].plan.confinement, must_be_guarded=True)
     ready[1] = replace(ready[1], plan=replace(ready[1].plan, confinement=confinement))
 
     with ThreadPoolExecutor(2) as pool:
         first, second = (
-            pool.submit(meet, settings, database, work, each, is_over=lambda: time.monotonic() > until)
+            pool.submit(meet, settings, database, work, each, warn=print, is_over=lambda: time.monotonic() > until)
             for work, each in zip(gang, ready, strict=True)
         )
 
@@ -115,7 +121,13 @@ def test_nodes_of_mpi_know_where_each_waits_and_one_secret_of_the_attempt(
     with ThreadPoolExecutor(2) as pool:
         asked = [
             pool.submit(
-                meet, settings, database, work, by_mpi(tmp_path / work.node), is_over=lambda: time.monotonic() > until
+                meet,
+                settings,
+                database,
+                work,
+                by_mpi(tmp_path / work.node),
+                warn=print,
+                is_over=lambda: time.monotonic() > until,
             )
             for work in gang
         ]
@@ -147,11 +159,11 @@ def test_nodes_of_mpi_need_addresses_of_ipv4(
     settings = load_settings({"TRAINYARD_DATA_DIR": str(tmp_path), "TRAINYARD_NODE_ADDRESS": address})
 
     with pytest.raises(AttemptFailed, match="TRAINYARD_NODE_ADDRESS"):
-        meet(settings, database, gang[1], by_mpi(tmp_path / "n2"), is_over=lambda: False)
+        meet(settings, database, gang[1], by_mpi(tmp_path / "n2"), warn=print, is_over=lambda: False)
 
 
 def test_a_stop_while_the_others_are_awaited_is_no_failure(
     database: Database, gang: list[Work], settings: Settings, tmp_path: Path
 ) -> None:
     for work in gang:
-        assert meet(settings, database, work, prepared(tmp_path / work.node), is_over=lambda: True) is None
+        assert meet(settings, database, work, prepared(tmp_path / work.node), warn=print, is_over=lambda: True) is None

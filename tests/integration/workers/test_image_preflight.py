@@ -1,6 +1,7 @@
 """Images of jobs are looked for in their registry before a device is taken."""
 
 import shutil
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,7 @@ def test_images_of_roles_are_asked_for_one_after_the_other(tmp_path: Path, image
     both = report_of(f"{name}:v1", f"{name}@{digest}", f"{name}:v1")
     assert both == {"images": [{"reference": each, "digest": digest} for each in (f"{name}:v1", f"{name}@{digest}")]}
     (error,) = report_of(f"{name}:v1", f"{name}:v2")["errors"]
-    assert f"there is no image {name}:v2" in error["message"]
+    assert f"tasks.1.resource_config.image.reference: there is no image {name}:v2" in error["message"]
     in_time = report_of(f"{name}:v1", f"{name}@{digest}", seconds=0)
     assert in_time["left_out"][-1] == f"no time was left to ask for {name}@{digest}"
 
@@ -115,6 +116,18 @@ def test_registry_that_does_not_answer_is_left_to_the_nodes(tmp_path: Path) -> N
     left = report(settings_for(tmp_path, "127.0.0.1:9"), "127.0.0.1:9/team/tool:v1")
 
     assert "127.0.0.1:9/team/tool:v1 can't be fetched" in left["left_out"][0]
+
+
+def test_registry_that_jobs_may_not_use_is_never_asked(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as private:
+        private.setblocking(False)
+        host = f"127.0.0.1:{private.getsockname()[1]}"
+        left = report(settings_for(tmp_path, "registry.example.com"), f"{host}/team/tool:v1")
+        with pytest.raises(BlockingIOError):
+            private.accept()
+
+    (why,) = left["left_out"]
+    assert why.startswith("resource_config.image.reference: images are used from registry.example.com, and")
 
 
 def test_registry_is_not_asked_for_what_a_node_must_have_or_reads_from_its_disk(tmp_path: Path) -> None:

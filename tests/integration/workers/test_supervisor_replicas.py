@@ -77,7 +77,7 @@ os.chdir(spec.run_dir)
 SLOW, LISTENS = GIVEN
 if LISTENS:
     server = Server("engine.sock", Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
 session.phase("SERVING")
 session.section("idle")
 print("listens", flush=True)

@@ -60,6 +60,13 @@ def reasons(found: Imported) -> dict[str, str]:
             ["hf_mlflow_log_artifacts"],
         ),
         ({"mlflow_tracking_uri": "./mlruns"}, [], ["mlflow_tracking_uri"]),
+        ({"use_mlflow": False, "mlflow_tracking_uri": "https://mlflow.example", "mlflow_run_name": "r"}, [], []),
+        (
+            {"mlflow_tracking_uri": "https://me:hun/ter2@mlflow.example"},
+            [{"kind": "mlflow", "url": "https://mlflow.example"}],
+            ["mlflow_tracking_uri"],
+        ),
+        ({"mlflow_tracking_uri": "postgresql://me:hunter2@db/mlflow"}, [], ["mlflow_tracking_uri"]),
         ({"use_mlflow": True}, [], ["use_mlflow"]),
         ({"use_trackio": True, "trackio_project_name": "p"}, [], ["use_trackio", "trackio_project_name"]),
     ],
@@ -70,6 +77,7 @@ def test_trackers_of_axolotl_are_carried_over(
     found = converted(AXOLOTL, **keys)
 
     assert accepted(found) == trackers
+    assert "ter2" not in str(found)  # passwords are printed nowhere
     assert [key for key in reasons(found) if key in (*keys, "use_mlflow")] == left
 
 

@@ -6,7 +6,7 @@ import subprocess
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.compat.launchers import parse_launcher, ranks_per_node
@@ -79,6 +79,10 @@ def test_mpirun_and_what_the_platform_does_are_left_out(text, command):
         "bash -c 'M=/opt/mpirun.txt; cat $M'",
         "bash -c 'echo $(which mpirun); python train.py'",
         "ssh host 'python train.py mpirun'",
+        "env -S 'python \"it'",
+        'env -S "it\'s python train.py"',
+        "bash -c 'python train.py --launcher=mpirun --out=$launcher'",
+        "bash -c 'LOG=mpirun/log; python x > $LOG'",
     ],
 )
 def test_other_commands_stay_as_they_are(text):
@@ -157,6 +161,14 @@ def test_longer_text_is_each_nodes_own(end):
         "$(which mpirun) -np 2 ./a.out",
         "A=1 `command -v mpirun` ./a.out",
         "nohup env -S 'mpirun ./a.out'",
+        "env -S \"sh -c 'mpirun -np 4 x'\"",
+        "env '-Snohup it\\'s' mpirun x",
+        "if true; then $(which mpirun) ./a.out; fi",
+        "for n in 1 2; do A=1 `which mpirun` ./a.out; done",
+        "! $(which mpirun) ./a.out",
+        "{ $(which mpirun) ./a.out; }",
+        "time -p $(which mpirun) ./a.out",
+        "timeout -k 5 10m numactl --cpunodebind 0 $(which mpirun) ./a.out",
         "cat hosts | xargs -I{} ssh {} 'mpirun ./a.out'",
     ],
 )
@@ -235,6 +247,7 @@ def test_ranks_start_where_and_with_what_the_shell_would_start_mpirun(tmp_path):
     "text",
     [
         *("\n" * 60_000, ";" * 60_000, "{ " * 30_000, "env " * 15_000, "A=1 " * 15_000, "cd x;" * 12_000, "'" * 60_000),
+        *("time -p 1 " * 6_000, "; if true " * 6_000, "timeout 1 A=1 " * 4_000),
         *("A=env " * 10_000, "A=do " * 12_000, "A={ " * 15_000, "<<E\n" * 15_000, '"$(a/"' * 10_000, "eval '" * 10_000),
     ],
 )
@@ -355,6 +368,17 @@ def test_ranks_have_the_variables_that_a_shell_reads(options):
     ran = subprocess.run(parse_launcher(words, FIELD).command, capture_output=True, text=True, check=True)
 
     assert ran.stdout == "1 ob1 of the shell\n"
+
+
+_SHELL = ("mpirun", "env ", "-S", "sh ", "-c ", "ssh ", "eval ", "A=", "<<E", *"'\"\\\n $()`;")
+
+
+@settings(max_examples=60)
+@given(st.lists(st.sampled_from(_SHELL), max_size=14).map("".join))
+def test_no_text_of_a_shell_raises_anything_but_a_refusal(text):
+    for words in (["bash", "-c", text], ["env", "-S", text], ["eval", text], ["sh", "-c", f"env -S {text}"]):
+        with contextlib.suppress(BadSpec):
+            parse_launcher(words, FIELD)
 
 
 @given(st.text(max_size=40), st.sampled_from(["mpirun ", "mpirun -np ", "mpirun -x ", "mpirun -mca a ", ""]))

@@ -1,11 +1,13 @@
 """Ports of an attempt in the machine's network, and processes of other users that connect there, or answer."""
 
+import ctypes
 import fcntl
 import os
+import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any
@@ -14,10 +16,13 @@ import pytest
 
 from app.host import guarded_ports
 from app.host.guarded_ports import Guard, lack_of_guards, own_addresses, remove_guard, set_guard, sweep_guards
+from app.host.libc import libc
+from app.host.process_options import PR_SET_PDEATHSIG, prctl
 
 FIRST = 2_600_000 + os.getpid() % 50_000 * 4  # other tests at the same time have other users
 OURS, PEER, STRANGER = range(FIRST, FIRST + 3)
-LOOPBACK = "127.0.0.1"
+PR_GET_PDEATHSIG = 2
+LOOPBACK, ANY_ADDRESS = "127.0.0.1", "0.0.0.0"
 CONNECTS_SECONDS, IGNORED_SECONDS = 10.0, 0.3  # the second ones pass in full
 OTHER_MACHINE, THIRD_MACHINE = "10.213.77.2", "10.213.77.3"
 # Its arguments: a user, what to do, an address, a port, a number of seconds, and the address that it connects from.
@@ -34,22 +39,54 @@ if wants == "connect":
         print("connected")
     except OSError as error:
         print(type(error).__name__)
+elif wants == "crowd":  # more clients at once than its backlog has room for, each at another address of the loopback
+    clients = [socket.socket() for _ in range(12)]
+    for number, client in enumerate(clients, 1):
+        client.setblocking(False)
+        client.connect_ex((f"127.0.0.{number}", place[1]))
+    sys.stdin.read()
+elif wants == "accept":
+    with socket.create_server(place, backlog=4) as server:
+        print(server.getsockname()[1], flush=True)
+        server.settimeout(1.0)
+        try:
+            server.accept()[0].close()
+            print("accepted")
+        except TimeoutError:
+            print("no client")
 else:
     with socket.create_server(place, family=socket.AF_INET6 if ":" in place[0] else socket.AF_INET) as server:
         print(server.getsockname()[1], flush=True)
         sys.stdin.read()
 """
 
-pytestmark = pytest.mark.skipif(
-    bool(lack := lack_of_guards(f"{FIRST}-{FIRST + 3}")), reason=f"here no ports are guarded: {lack}"
-)
+
+@pytest.fixture(scope="module")
+def _guards() -> None:
+    """Tried here, not while tests are collected: the trial changes the machine's rules for a moment."""
+    if lack := lack_of_guards(f"{FIRST}-{FIRST + 3}"):
+        pytest.skip(f"here no ports are guarded: {lack}")
 
 
 @pytest.fixture(autouse=True)
-def _unguarded() -> Iterator[None]:
+def _unguarded(_guards: None) -> Iterator[None]:
     yield
     for uid in (OURS, PEER):
         remove_guard(uid)
+
+
+def test_the_trial_leaves_the_process_to_die_with_its_parent() -> None:
+    """A node that outlived a killed `trainyard up` would have lost it: prctl(2) says when."""
+    signal_of = ctypes.c_int()
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    try:
+        lack_of_guards.cache_clear()
+        assert not lack_of_guards(f"{FIRST}-{FIRST + 3}")
+        libc().prctl(PR_GET_PDEATHSIG, ctypes.byref(signal_of))
+    finally:
+        prctl(PR_SET_PDEATHSIG, 0)
+
+    assert signal_of.value == signal.SIGKILL
 
 
 def command(uid: int, wants: str, port: int, address: str) -> list[str]:
@@ -84,6 +121,19 @@ def listener(uid: int, port: int = 0, address: str = LOOPBACK, inside: tuple[str
         process.communicate()
 
 
+def accepted_from_crowd(listens: int, connects: int, guard: Callable[[int], Guard]) -> str:
+    """Whether a listener accepts any of more clients than its backlog has room for: the last get SYN cookies."""
+    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command(listens, "accept", 0, ANY_ADDRESS), **pipes) as server:
+        assert server.stdout is not None
+        port = int(server.stdout.readline())
+        set_guard(OURS, guard(port))
+        with subprocess.Popen(command(connects, "crowd", port, LOOPBACK), **pipes) as clients:
+            found: str = server.communicate()[0].strip()
+            clients.communicate()
+        return found
+
+
 def of(*uids: int, ports: tuple[int, ...] = ()) -> Guard:
     return Guard(uids=frozenset(uids), ports=frozenset(ports), machines=own_addresses())
 
@@ -106,8 +156,10 @@ def test_listener_of_the_attempt_at_any_other_port_answers_to_nobody_else(addres
 
     with listener(OURS, address=address) as port, listener(STRANGER, address=address) as other:
         assert connected(OURS, port, address) == "connected"
-        assert is_ignored(STRANGER, port, address)
+        assert connected(STRANGER, port, address) == "ConnectionRefusedError"  # as it has answered already
         assert connected(OURS, other, address) == "connected"  # a service of the machine, say
+    with listener(OURS, address=address) as port:
+        assert is_ignored(STRANGER, port, address)
 
 
 def test_who_binds_the_port_first_gets_no_connection() -> None:
@@ -117,6 +169,34 @@ def test_who_binds_the_port_first_gets_no_connection() -> None:
         set_guard(OURS, of(OURS, ports=(port,)))
 
         assert is_ignored(OURS, port)
+
+
+@pytest.mark.long
+def test_listener_that_sends_syn_cookies_is_guarded_too() -> None:
+    assert accepted_from_crowd(OURS, OURS, lambda _: of(OURS)) == "accepted"
+    assert accepted_from_crowd(OURS, STRANGER, lambda _: of(OURS)) == "no client"  # at a port that a rank chose
+    assert accepted_from_crowd(STRANGER, OURS, lambda port: of(OURS, ports=(port,))) == "no client"  # it binds it first
+    assert accepted_from_crowd(STRANGER, OURS, lambda _: replace(of(OURS), confined=True)) == "no client"
+    assert accepted_from_crowd(STRANGER, STRANGER, lambda _: replace(of(OURS), confined=True)) == "accepted"
+
+
+def test_connection_that_the_attempt_has_opened_lets_in_nobody_else_from_the_same_port() -> None:
+    set_guard(OURS, of(OURS))
+    with closing(socket.socket()) as free:
+        free.bind((LOOPBACK, 0))
+        port = free.getsockname()[1]
+    with closing(guarded_ports._socket_of(OURS)) as refused:  # so that the port it connects from is free again
+        refused.bind((LOOPBACK, 0))
+        source = refused.getsockname()
+        with pytest.raises(ConnectionRefusedError):
+            refused.connect((LOOPBACK, port))
+
+    with listener(OURS, port), closing(guarded_ports._socket_of(STRANGER)) as strange:
+        strange.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        strange.bind(source)
+        strange.settimeout(IGNORED_SECONDS)
+        with pytest.raises(TimeoutError):
+            strange.connect((LOOPBACK, port))
 
 
 @pytest.mark.long
@@ -207,11 +287,15 @@ def test_guards_of_killed_supervisors_are_removed_and_those_of_living_ones_are_n
     with (tmp_path / str(PEER)).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
 
+        with listener(OURS):  # a process that could not be killed
+            sweep_guards({PEER, OURS}, locks=tmp_path)
+        assert {*guarded_ports.guarded_users()} & {OURS, PEER} == {OURS, PEER}
+
         sweep_guards({PEER, OURS}, locks=tmp_path)
 
-        assert {*guarded_ports._guarded()} & {OURS, PEER} == {PEER}
+        assert {*guarded_ports.guarded_users()} & {OURS, PEER} == {PEER}
         sweep_guards({STRANGER}, locks=tmp_path)
-        assert PEER in guarded_ports._guarded()
+        assert PEER in guarded_ports.guarded_users()
 
 
 def test_rules_that_the_kernel_refuses_change_nothing() -> None:

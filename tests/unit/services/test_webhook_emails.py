@@ -1,9 +1,11 @@
 """One email to a real mail server: encrypted, signed in, refused now and for good, and never with a header of a job."""
 
+import email
 import socket
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from email.policy import default
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ import pytest
 from app.services.webhooks.http_post import Posted
 from app.services.webhooks.smtp_mail import Mail, message_of, send
 from config.smtp import SmtpSettings
-from tests.doubles.mail_server import PASSWORD, USER, MailServer, mail_server
+from tests.doubles.mail_server import PASSWORD, USER, MailServer, endless_mail_server, mail_server, scripted_mail_server
 from tests.systems.servers import free_port
 
 ANA, BO = "ana@example.org", "bo.b+lab@example.org"
@@ -94,6 +96,34 @@ def test_those_who_have_it_do_not_get_it_again(server: MailServer, settings: Smt
 def test_no_text_adds_a_header(text: str) -> None:
     with pytest.raises(ValueError, match="linefeed or carriage return"):
         message_of(replace(MAIL, subject=text), "t@example.org")
+
+
+@pytest.mark.parametrize("subject", ["=?utf-8?q?x=0D=0ABcc:_x@evil.example?=", "a =?utf-8?b?DQpCY2M6IHhAZXZpbA==?= é"])
+def test_no_encoded_word_adds_a_header(subject: str) -> None:
+    """The library decodes them, and writes what it found."""
+    sent = message_of(replace(MAIL, subject=subject), "t@example.org")
+
+    message = email.message_from_bytes(sent, policy=default)
+    assert message["Bcc"] is None
+    assert message["Subject"] == subject.replace("=?", "= ?")
+    assert message.get_content().replace("\r\n", "\n") == MAIL.text
+
+
+def test_an_email_that_all_recipients_have_is_sent_to_nobody(settings: SmtpSettings, server: MailServer) -> None:
+    """So it is after the others were taken out of the webhook."""
+    assert send(replace(MAIL, recipients=(ANA,), reached=(ANA, BO)), settings) == Posted()
+    assert server.received == []
+
+
+def test_an_email_that_is_taken_late_is_not_sent_again() -> None:
+    plain = b"250 OK\r\n"
+    late = [(0.0, b"220 here\r\n"), (0.0, plain), (0.0, plain), (0.0, plain), (0.6, b"354 the text\r\n"), (0.6, plain)]
+    with scripted_mail_server(*late) as (port, got):
+        posted = send(replace(MAIL, recipients=(ANA,)), _plain(port, timeout_seconds=0.9))
+
+    assert posted == Posted(status_code=250, reached=(ANA,))
+    assert got[-1] == b"quit\r\n"  # which it does not answer
+    assert b"\r\n..\r\n" in got[-2]
 
 
 # ---- what is not taken
@@ -188,5 +218,26 @@ def test_a_server_that_is_away_or_silent_is_told(settings: SmtpSettings) -> None
     with socket.create_server(("127.0.0.1", 0)) as silent:
         late = send(MAIL, replace(settings, port=silent.getsockname()[1], timeout_seconds=0.3))
 
+    with endless_mail_server(b"2", 0.05) as port:
+        dripping = send(MAIL, _plain(port, timeout_seconds=0.3))
+    with endless_mail_server(b"220-" + b"x" * 100 + b"\r\n", 0.0) as port:
+        flooding = send(MAIL, _plain(port, timeout_seconds=5.0))
+
+    assert dripping == late
+    assert flooding.problem == "the mail server says more than an email needs"
     assert away.problem == "the mail server cannot be reached: Connection refused"
     assert late.problem == "the mail server did not answer within 0.3 seconds"
+
+
+@pytest.mark.parametrize("wrong", [{"host": "smtp..example"}, {"sender": "a..b@example.org"}])
+def test_settings_that_the_libraries_refuse_are_told(settings: SmtpSettings, wrong: dict[str, str]) -> None:
+    posted = send(MAIL, replace(settings, **wrong))  # type: ignore[arg-type]
+
+    assert posted.problem.startswith("the email cannot be sent with these settings: ")
+    assert (posted.status_code, posted.is_final) == (None, False)
+
+
+def _plain(port: int, *, timeout_seconds: float) -> SmtpSettings:
+    return SmtpSettings(
+        host="127.0.0.1", port=port, security="none", sender="t@example.org", timeout_seconds=timeout_seconds
+    )

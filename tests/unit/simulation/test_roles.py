@@ -79,7 +79,7 @@ def test_a_job_that_is_preempted_while_an_instance_restarts_keeps_its_work() -> 
 
 
 def test_roles_are_written_as_they_are_read() -> None:
-    job = a_job("rollout@20 trainer@50")
+    job = a_job("rollout@20 trainer@50 rollout@1234567.125 trainer@3000000", seconds=9e6)
 
     assert read_trace("a.csv", list(trace_lines([job]))) == [job]
 

@@ -6,7 +6,7 @@ import re
 import stat
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,6 +21,7 @@ _NAME = re.compile(r"python3\.\d{1,2}")
 _FIELD = "training_config.packages.python"
 _SECONDS = 20
 _OF_OTHERS = stat.S_IWGRP | stat.S_IWOTH  # who may write; in a sticky directory they exchange no files but their own
+_MOST_LINKS = 40  # as Linux follows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +69,9 @@ def interpreter_for(version: str, software: tuple[Path, ...]) -> Interpreter:
 def others(software: tuple[Path, ...]) -> tuple[Interpreter, ...]:
     """Those of the machine and of the operator, which work: of equal versions the first is taken."""
     places = [place for each in software for below in _PROGRAMS for place in sorted(each.glob(below))]
-    paths = [*_pythons(_DIRECTORIES), *filter(_is_closed, _pythons(places))]
+    shown = [each.resolve() for each in (*software, Path("/usr"), Path(sys.prefix), Path(sys.base_prefix))]
+    closed = [*_pythons(_DIRECTORIES), *filter(_is_closed, _pythons(places))]
+    paths = [path for path in closed if _is_shown(path, shown)]
     found = (Interpreter(path=path, version=_version(path)) for path in paths)
     return tuple(each for each in found if each.version)
 
@@ -79,16 +82,49 @@ def _pythons(places: Iterable[Path]) -> Iterator[Path]:
 
 
 def _is_closed(path: Path) -> bool:
-    """Whether no other user can exchange it: the worker, which may be root, is about to run it."""
+    """Whether no other user can exchange it: the worker, which may be root, is about to run it.
+
+    Links are followed by hand, since their owners may change where they lead, also in sticky directories.
+    """
+    here, ahead, links = Path("/"), [*path.absolute().parts[1:]], 0
     try:
-        resolved = path.resolve(strict=True)
-        found = [each.stat() for each in {*path.parents, resolved, *resolved.parents}]
+        while True:
+            found = here.lstat()
+            if found.st_uid not in (0, os.geteuid()):
+                return False
+            if stat.S_ISLNK(found.st_mode):
+                links += 1
+                if links > _MOST_LINKS:
+                    return False
+                target = here.readlink()
+                here = Path("/") if target.is_absolute() else here.parent
+                ahead = [*target.parts[target.is_absolute() :], *ahead]
+            elif found.st_mode & _OF_OTHERS and not (stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX):
+                return False
+            if not ahead:
+                return True
+            name = ahead.pop(0)
+            here = here.parent if name == ".." else here / name
     except OSError:
         return False
-    return all(
-        each.st_uid in (0, os.geteuid()) and (not each.st_mode & _OF_OTHERS or bool(each.st_mode & stat.S_ISVTX))
-        for each in found
-    )
+
+
+def _is_shown(path: Path, roots: Sequence[Path]) -> bool:
+    """Whether sandboxes have the program, and that of a virtual environment's base, which may be elsewhere."""
+    try:
+        needed = [path.resolve(strict=True), *_bases(path)]
+    except (OSError, RuntimeError, ValueError):  # links in a circle, and what is no path
+        return False
+    return all(any(each.is_relative_to(root) for root in roots) for each in needed)
+
+
+def _bases(path: Path) -> Iterator[Path]:
+    """The directory that ``home`` of a virtual environment names, if it is one."""
+    config = path.parent.parent / "pyvenv.cfg"
+    for line in config.read_text(errors="replace").splitlines() if config.is_file() else ():
+        name, _, value = line.partition("=")
+        if name.strip().lower() == "home":
+            yield Path(value.strip()).resolve()
 
 
 def _version(path: Path) -> str:

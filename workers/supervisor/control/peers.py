@@ -5,10 +5,9 @@ ports are known each has its kernel guard them, and no rank starts before all ha
 comes last could be the first to connect.
 """
 
-import logging
 import os
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -16,7 +15,15 @@ from typing import Any
 
 from app.database.engine import Database
 from app.domain.spec.frameworks.requirements import PEERS
-from app.host.guarded_ports import Guard, own_addresses, own_network, remove_guard, set_guard, sweep_guards
+from app.host.guarded_ports import (
+    Guard,
+    own_addresses,
+    own_network,
+    remove_guard,
+    remove_unused_guard,
+    set_guard,
+    sweep_guards,
+)
 from app.host.own_users import uid_range
 from app.services.attempts import rendezvous, role_rendezvous
 from app.services.attempts.rendezvous import RendezvousAddress
@@ -26,8 +33,6 @@ from config.value_rules import HOST_NETWORK
 from workers.attempt_failed import AttemptFailed
 from workers.prepare.prepare import Prepared
 from workers.supervisor.control import mpi_places
-
-log = logging.getLogger(__name__)
 
 _MACHINES, _GUARDED = "machines", "guarded"  # keys of Attempt.rendezvous: by part, and a list of parts
 
@@ -45,24 +50,32 @@ def report(db: Database, work: Work, prepared: Prepared, address: str) -> bool:
     return True
 
 
-def guard(db: Database, work: Work, prepared: Prepared, settings: Settings, place: RendezvousAddress) -> bool:
+def guard(
+    db: Database,
+    work: Work,
+    prepared: Prepared,
+    settings: Settings,
+    warn: Callable[[str], None],
+    place: RendezvousAddress,
+) -> bool:
     """Guard the ports of all parts here, which all have written theirs, and write that this part is ready.
 
-    Raises LeaseLost, and AttemptFailed where the job demands it and this node can't.
+    ``warn`` gets why they are not guarded where they were expected to be. Raises LeaseLost, and AttemptFailed where the
+    job demands it and this node can't.
     """
     state = rendezvous.read(db, work)
     why = _lack(work, prepared, settings, state, place)
-    if why and prepared.plan.confinement.guarded:
+    if why and prepared.plan.confinement.must_be_guarded:
         raise AttemptFailed("INTERNAL", f"this node can't keep others from the ranks' ports ({PEERS}): {why}")
-    if why:
-        log.info("other processes may reach the ports of the ranks: %s", why)
     if _any_guards(work, state):
         rendezvous.change(db, work, lambda state: {**state, _GUARDED: sorted({*state.get(_GUARDED, ()), work.part})})
+    if why and prepared.plan.confinement.user is not None:
+        warn(f"other processes on node {work.node} may reach the ports of the ranks: {why}")
     return True
 
 
 def clear(prepared: Prepared) -> None:
-    """Remove the rules that a killed supervisor of this user may have left, where ranks on one node would have them."""
+    """Remove the rules that a killed supervisor of this user may have left, before they hold for its ranks."""
     confinement = prepared.plan.confinement
     if confinement.user is not None and not confinement.own_network:
         with suppress(OSError):  # without nft there are none
@@ -90,11 +103,11 @@ def _lack(
         return "the attempt has no user of its own here"
     if len(state.get(_MACHINES, {})) < len(work.node_names):
         return "the supervisors of other nodes have an earlier version; upgrade them"
-    must = prepared.plan.confinement.guarded
+    must = prepared.plan.confinement.must_be_guarded
     every_port = must or settings.node.network != HOST_NETWORK
     try:
         sweep_guards(uid_range(settings.node.uids))
-        user.before_release(partial(remove_guard, user.uid))
+        user.before_release(partial(remove_unused_guard, user.uid))
         set_guard(user.uid, replace(_guard(work, state, place), every_port=every_port, confined=must))
     except OSError as error:
         return str(error)
@@ -102,36 +115,35 @@ def _lack(
 
 
 def _guard(work: Work, state: Mapping[str, Any], place: RendezvousAddress) -> Guard:
-    """Raises OSError where the name of a machine leads nowhere."""
     machines, own = state[_MACHINES], state[_MACHINES][str(work.part)]
     here = {part for part, each in machines.items() if each["network"] == own["network"]}
-    ports = [*_ports(state), ("0", place.address, place.port)]
+    ports = [*_ports(state), ("0", place.port)]
+    local = set(own["addresses"])  # machines have some in common, such as that of Docker's bridge
     return Guard(
         uids=frozenset(machines[part]["uid"] for part in here),
-        ports=frozenset(port for part, _, port in ports if part in here),
+        ports=frozenset(port for part, port in ports if part in here),
         elsewhere=frozenset(
-            (number, port) for part, address, port in ports if part not in here for number in _numbers(address)
+            (address, port)
+            for part, port in ports
+            if part not in here
+            for address in set(machines[part]["addresses"]) - local  # a server may listen at all of them
         ),
         machines=frozenset(address for each in machines.values() for address in each["addresses"]),
     )
 
 
-def _ports(state: Mapping[str, Any]) -> Iterator[tuple[str, str, int]]:
-    """(part, address, port) at which instances of roles, and processes that wait for mpirun, will be reached."""
+def _ports(state: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    """(part, port) at which instances of roles, and processes that wait for mpirun, will be reached."""
     for part, instances in state.get(role_rendezvous.PLACES, {}).items():
         for each in instances:
-            yield part, each["address"], each["port"]
-            yield part, each["address"], each["rank_port"]
-    for part, (address, port) in state.get(mpi_places.PLACES, {}).items():
-        yield part, address, port
-
-
-def _numbers(address: str) -> set[str]:
-    """IP addresses of a machine, which its settings may name. Raises OSError."""
-    return {str(found[0]).partition("%")[0] for *_, found in socket.getaddrinfo(address, None)}
+            yield part, each["port"]
+            yield part, each["rank_port"]
+    for part, (_, port) in state.get(mpi_places.PLACES, {}).items():
+        yield part, port
 
 
 def _numbers_if_any(address: str) -> set[str]:
+    """IP addresses of a machine, which its settings may name."""
     with suppress(OSError):
-        return _numbers(address)
+        return {str(found[0]).partition("%")[0] for *_, found in socket.getaddrinfo(address, None)}
     return set()

@@ -38,20 +38,27 @@ TRIES = 200
 
 
 def meet(
-    settings: Settings, db: Database, work: Work, prepared: Prepared, *, is_over: Callable[[], bool]
+    settings: Settings,
+    db: Database,
+    work: Work,
+    prepared: Prepared,
+    *,
+    is_over: Callable[[], bool],
+    warn: Callable[[str], None],
 ) -> Prepared | None:
     """Wait for the other nodes of a gang and add the rendezvous to what was prepared; single nodes return at once.
 
-    None when the attempt is over before; its cause is recorded elsewhere and must not become a failure of this node.
+    ``warn`` writes to the job's history. None when the attempt is over before; its cause is recorded elsewhere and must
+    not become a failure of this node.
 
     Raises AttemptFailed when this node would resume from another checkpoint than the first one, and LeaseLost.
     """
+    peers.clear(prepared)
     if not work.is_gang:
-        peers.clear(prepared)
         return with_places(prepared, places_of(work, LOOPBACK, free_port)) if work.instances else prepared
-    address = own_address(settings)
+    address = _number_of(own_address(settings))
     _report_places(db, work, prepared, address, is_over)
-    guard = partial(peers.guard, db, work, prepared, settings)
+    guard = partial(peers.guard, db, work, prepared, settings, warn)
     place = _guarded_place(db, work, address, prepared.start.checkpoint_id, guard, is_over)
     if place is None:
         return None
@@ -140,6 +147,23 @@ def own_address(settings: Settings) -> str:
         raise AttemptFailed(
             "NETWORK_ERROR", f"this node's address can't be determined ({error}); set TRAINYARD_NODE_ADDRESS"
         ) from error
+
+
+def _number_of(address: str) -> str:
+    """The IPv4 address where the node's setting is a name: other nodes may find another one, or none, by the name.
+
+    A name that is this machine's loopback here, as hosts files have it, stays a name: there others may find the right
+    one. Raises AttemptFailed.
+    """
+    if ":" in address:
+        return address
+    try:
+        found = socket.gethostbyname(address)
+    except OSError as error:
+        raise AttemptFailed(
+            "NETWORK_ERROR", f"TRAINYARD_NODE_ADDRESS of this node is {address}, which leads nowhere: {error}"
+        ) from error
+    return address if found.startswith("127.") else found
 
 
 def free_port(address: str) -> int:

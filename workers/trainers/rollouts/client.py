@@ -195,6 +195,7 @@ class RolloutClient:
         return [int(each) for each in ports]
 
     def _connect(self, port: int) -> tuple[Wire, dict[str, Any]]:
+        self._check_not_abandoned()  # nothing interrupts the next line
         wire = self._opening = Wire(socket.create_connection((self.place.address, port), timeout=_CONNECT_SECONDS))
         try:
             self._check_not_abandoned()

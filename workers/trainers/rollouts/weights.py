@@ -79,6 +79,8 @@ class Weights:
     def _frozen(self, dtype: str) -> str:
         with self._lock:
             if dtype not in self._digests and self._is_divided:
+                if self._digests and not any(self._digests.values()):
+                    return ""  # nothing is frozen, whatever a rollout computes with
                 raise OtherModel(
                     f"a rollout computes with other weights ({dtype or 'of the CPU'}) than the training: give the "
                     "role that trains and the rollouts devices of one kind, GPUs or CPU slots"

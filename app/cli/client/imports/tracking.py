@@ -1,5 +1,6 @@
 """Where a training's metrics go, by the keys of both tools: W&B and MLflow as `tracking` of the document."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,9 @@ OTHERS = "tracking sends metrics to MLflow, Trackio and W&B: docs/how-to/trackin
 ONE_RUN = "a job is one run over all attempts, with its own id, and only metrics and settings are sent"
 _OFFLINE_MODES = ("offline", "dryrun")
 _NO_PROJECT = "the run is in the project of W&B that has the job's project's name; tracking.0.experiment names another"
+_LOGIN, _MASKED = re.compile(r"//.*@"), "//***@"  # greedy: a password may hold any character
+_WITH_LOGIN = "is carried over without user and password; give them as username and token of the tracker"
+_OF_MLFLOW = ("mlflow_tracking_uri", "mlflow_experiment_name", "mlflow_run_name", "use_mlflow")
 _NO_URL = "needs mlflow_tracking_uri, the address of a server; add {kind: mlflow, url: https://…} to tracking"
 
 
@@ -44,17 +48,27 @@ def add_wandb(draft: Draft, *, run_name: object, asked: bool = False) -> None:
 def add_mlflow(draft: Draft, *, run_name: object, asked: str = "") -> None:
     """The run of ``mlflow_tracking_uri``; ``asked`` is the key that asks for one, whose address may be missing."""
     keys = draft.keys
+    if keys.has("use_mlflow") and not keys.flag("use_mlflow"):
+        for name in _OF_MLFLOW:
+            keys.take(name)
+        return
     url = str(keys.peek("mlflow_tracking_uri") or "")
     if not url.startswith(("http://", "https://")):
         if url:
-            keys.leave("mlflow_tracking_uri", "is no address of a server: tracking takes http and https")
+            keys.take("mlflow_tracking_uri")
+            reason = "is no address of a server: tracking takes http and https"
+            draft.note("mlflow_tracking_uri", _LOGIN.sub(_MASKED, url), reason)
         elif asked:
             draft.note(asked, MLFLOW, _NO_URL)
         return
-    for name in ("mlflow_tracking_uri", "mlflow_run_name", "use_mlflow"):
+    if _LOGIN.search(url):
+        draft.note("mlflow_tracking_uri", _LOGIN.sub(_MASKED, url), _WITH_LOGIN)
+    experiment = keys.peek("mlflow_experiment_name")
+    for name in _OF_MLFLOW:
         keys.take(name)
-    experiment = keys.take("mlflow_experiment_name")
-    draft.tracking.append(_given({"kind": MLFLOW, "url": url, "experiment": experiment, "run_name": run_name}))
+    draft.tracking.append(
+        _given({"kind": MLFLOW, "url": _LOGIN.sub("//", url), "experiment": experiment, "run_name": run_name})
+    )
 
 
 def add_reported(draft: Draft) -> None:

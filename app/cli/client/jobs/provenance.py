@@ -48,8 +48,8 @@ def lineage(*, handle: str, depth: int | None, as_json: bool) -> None:
 @click.command()
 @job_argument
 @click.option("--to", default=".", type=click.Path(file_okay=False, path_type=Path), help="Default: this directory.")
-@click.option("--wandb-project", default="", help="The project in W&B; default that of the job.")
-@click.option("--entity", default="", help="The team in W&B; default your own.")
+@click.option("--wandb-project", default="", help="The project in W&B; default that of an offline run, or of the job.")
+@click.option("--entity", default="", help="The team in W&B; default that of an offline run, or your own.")
 @local_option
 def wandb(*, handle: str, to: Path, wandb_project: str, entity: str) -> None:
     """Save the metrics of JOB as a directory for `wandb sync`; all its attempts are one run."""

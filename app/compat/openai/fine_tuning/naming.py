@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from app.compat.naming import Naming
-from app.domain.errors import Conflict, NotFound
+from app.domain.errors import BadSpec, Conflict, NotFound
+from app.domain.spec.rules.tracking import KEY_SECRET
 
 DIALECT = "openai"
 REST = "trainyard"  # the field that takes parts of a job document
@@ -62,6 +63,10 @@ def renamed(naming: Naming) -> Iterator[None]:
     try:
         with naming.errors():
             yield
+    except BadSpec as error:
+        if (error.field or "").startswith(f"{INTEGRATIONS}.") and f"/{KEY_SECRET}/" in error.message:
+            error.message += f". Or leave {INTEGRATIONS} out and give {REST}.tracking, which takes a token"
+        raise
     except (NotFound, Conflict) as error:
         if error.field is not None:
             error.field = naming.field(error.field)

@@ -53,9 +53,14 @@ def _why(request: Request, nodes: Sequence[NodeCapacity]) -> str:
     return f"free: {'; '.join(_free(role, nodes) for role in request.roles)}{where}"
 
 
-def without_affinity(request: Request) -> Request:
-    """As if all roles could be on any node: with one image, and without affinity."""
-    return replace(request, roles=tuple(replace(role, affinity=(), image=NO_IMAGE) for role in request.roles))
+def with_one_image(request: Request) -> Request:
+    return replace(request, roles=tuple(replace(role, image=NO_IMAGE) for role in request.roles))
+
+
+def without_affinity(request: Request, *, keeps_images: bool = False) -> Request:
+    """As if all roles could be on any node: without affinity, and with one image unless they keep theirs."""
+    bare = replace(request, roles=tuple(replace(role, affinity=()) for role in request.roles))
+    return bare if keeps_images else with_one_image(bare)
 
 
 def affinity_of(request: Request) -> str:
@@ -66,7 +71,8 @@ def affinity_of(request: Request) -> str:
         for one, other in of_other_images(request)
         if one < other
     ]
-    return ", ".join(words[:NAMED])
+    more = f" and {len(words) - NAMED} more" if len(words) > NAMED else ""
+    return ", ".join(words[:NAMED]) + more
 
 
 def _in_words(role: str, affinity: Affinity) -> str:

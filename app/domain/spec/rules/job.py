@@ -90,6 +90,7 @@ def _check_roles(document: JobDocument, rules: ReadingRules) -> None:
             if error.field is not None:
                 error.field = field_of_role(error.field, number, role)
             raise
+    role_programs.divided_base_is_on_devices_of_one_kind(document)
 
 
 def _check_rollout(document: JobDocument) -> None:

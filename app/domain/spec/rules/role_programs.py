@@ -1,12 +1,14 @@
 """Rules of roles that are parts of a built-in trainer: one trains a policy, another makes its completions."""
 
 from app.domain.errors import BadSpec
-from app.domain.spec.document import is_custom, trainer
-from app.domain.spec.frameworks.deepspeed import DEEPSPEED
+from app.domain.spec.document import asks_for_gpus, is_custom, trainer, typed_hyperparameters
+from app.domain.spec.frameworks.deepspeed import DEEPSPEED, zero
 from app.domain.spec.frameworks.fsdp import FSDP
 from app.domain.spec.hyperparameters.rlhf import ALGORITHM, ENGINE, GENERATION_BACKEND, GRPO, RLOO
+from app.domain.spec.hyperparameters.tables import USE_LORA
 from app.domain.spec.model import JobDocument
-from app.domain.spec.roles import ROLE, ROLLOUT, SCRIPT, TASK, TRAIN
+from app.domain.spec.role_documents import document_of
+from app.domain.spec.roles import ROLE, ROLLOUT, SCRIPT, TASK, TRAIN, Role
 
 WHOLE = "HF_TRAINER"  # whose ranks have all that is trained
 DIVIDED = (FSDP, DEEPSPEED)
@@ -130,6 +132,42 @@ def rollouts_are_of_the_engine(document: JobDocument) -> None:
             f"rollouts complete prompts by the engine of inference jobs: say {ENGINE}",
             field=f"training_config.hyperparameters.{GENERATION_BACKEND}",
         )
+
+
+def divided_base_is_on_devices_of_one_kind(document: JobDocument) -> None:
+    """The digest of a divided base is for the dtype of one kind of devices (decision 0114).
+
+    For a document whose hyperparameters and options are checked.
+    """
+    if is_custom(document) or not _divides_a_base(document):
+        return
+    train = _device_kind(document, document.tasks[0])
+    for number, role in enumerate(document.tasks):
+        kind = _device_kind(document, role) if role.program == ROLLOUT else train
+        if train and kind and kind != train:
+            raise BadSpec(
+                f"the rollouts have {kind} devices and the training {train} ones: with {USE_LORA} their base models "
+                f"are compared, which {trainer(document)[0]} does for one kind when it divides the base; ask for "
+                f"device_type {train}, or train with {WHOLE}",
+                field=f"tasks.{number}.resource_config.device_type",
+            )
+
+
+def _divides_a_base(document: JobDocument) -> bool:
+    if not typed_hyperparameters(document).get(USE_LORA):
+        return False
+    framework, role = document.training_config.framework, document.tasks[0]
+    if framework.type == DEEPSPEED:
+        return zero(framework.config).stage == 3  # which alone divides parameters
+    return framework.type == FSDP and role.count * role.resource_config.gpu_count > 1
+
+
+def _device_kind(document: JobDocument, role: Role) -> str:
+    """What its request says; "" where the nodes decide."""
+    own = document_of(document, role)
+    if asks_for_gpus(own):
+        return "cuda"
+    return "cpu" if own.resource_config.device_type == "cpu" else ""
 
 
 RULES = (programs_are_the_frameworks,)

@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 
 from app.domain.errors import BadSpec
+from app.domain.spec.document import is_custom
 from app.domain.spec.frameworks.custom import launcher
 from app.domain.spec.locations.egress import GATE
 from app.domain.spec.model import JobDocument, ResourceConfig
-from app.domain.spec.role_documents import RESOURCES
+from app.domain.spec.role_documents import IMAGE, RESOURCES
 from app.domain.spec.roles import JOB
 from app.domain.spec.rules import role_affinity, role_programs
 
@@ -28,6 +29,30 @@ def devices_are_the_roles(document: JobDocument) -> None:
                 f"with tasks the job has the devices of its roles; {way_out}, and leave {name} out here",
                 field=f"resource_config.{name}",
             )
+
+
+def image_is_of_a_role(document: JobDocument) -> None:
+    """No other rule would look at an image that no role has."""
+    image = document.resource_config.image
+    if image.reference and all(role.resource_config.image is not None for role in document.tasks):
+        raise BadSpec(
+            "every role has an image of its own, and no role has this one; leave it out",
+            field=f"resource_config.{IMAGE}",
+        )
+
+
+def packages_are_of_roles_without_an_image(document: JobDocument) -> None:
+    jobs = document.training_config.packages
+    for number, role in enumerate(document.tasks):
+        image, own = role.resource_config.image, role.training_config.packages
+        if image is None or not image.reference or (own is None and (jobs is None or not is_custom(document))):
+            continue
+        way_out = "leave packages out here" if own is not None else "give packages to the roles without an image alone"
+        raise BadSpec(
+            f"{role.role} runs in an image, and has the image's packages and interpreter; add them to the image, or "
+            f"{way_out}",
+            field="training_config.packages" if own is None else f"tasks.{number}.training_config.packages",
+        )
 
 
 def ranks_are_the_roles(document: JobDocument) -> None:
@@ -114,6 +139,8 @@ def _circle(waits: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
 RULES = (
     *role_programs.RULES,
     devices_are_the_roles,
+    image_is_of_a_role,
+    packages_are_of_roles_without_an_image,
     ranks_are_the_roles,
     roles_are_few_and_named_once,
     roles_wait_for_roles_before_them,

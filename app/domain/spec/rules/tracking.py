@@ -27,7 +27,7 @@ _FORGE_HOSTS = ("forge.coreweave.com", "qa.forge.coreweave.com")
 _SHORTEST_KEY, _LONGEST_PROJECT = 40, 128  # of the same client
 _JWT = re.compile(r"[\w-]+\.[\w-]+\.[\w-]+", re.ASCII)
 _KEY = re.compile(rf"[\w-]{{{_SHORTEST_KEY},}}", re.ASCII)
-_SPACES = ".hf.space"
+_SPACES, _HUBS = ".hf.space", ("huggingface.co", "www.huggingface.co", "hf.co")
 _OF_TRACKIO = re.compile(r"[A-Za-z0-9_-]*")
 _NOT_IN_WANDB = re.compile(rf"[{re.escape(_ODD)}\s]")  # of a project, and of an entity
 _USERNAME = re.compile(r"[\x21-\x39\x3b-\x7e]+")  # without a colon, which ends it in the header
@@ -59,6 +59,13 @@ def check(document: JobDocument, rules: ReadingRules) -> None:
             "a job is one offline run; leave the others out, wandb sync --project uploads it to other projects, too",
             field=f"tracking.{offline[1]}.mode",
         )
+
+
+def check_server(tracker: Tracker, rules: ReadingRules, field: str) -> None:
+    """Raise BadSpec if the address or the key of this online run of W&B can't be used."""
+    _check_url(tracker, rules, field)
+    _check_key(tracker, rules, field)
+    _check_token_is_safe(tracker, rules, field)
 
 
 def _check_kind(tracker: Tracker, field: str) -> None:
@@ -184,7 +191,7 @@ def _check_names(tracker: Tracker, field: str) -> None:
 def _check_trackio(tracker: Tracker, rules: ReadingRules, field: str) -> None:
     if tracker.kind != TRACKIO:
         return
-    if (urlsplit(tracker.url or "").hostname or "").rstrip(".").endswith(_SPACES):
+    if _is_space(tracker.url or ""):
         raise NotSupportedYet(
             "a Space of Hugging Face takes tokens of the hub, which are sent to no tracking server; give the address "
             "of a Trackio server of your own (trackio show --host), or upload the run to a Space from there (trackio "
@@ -204,6 +211,13 @@ def _check_trackio(tracker: Tracker, rules: ReadingRules, field: str) -> None:
             "it would become another one; give experiment with these alone",
             field=f"{field}.experiment",
         )
+
+
+def _is_space(url: str) -> bool:
+    """Whether this is the address of a Space, or of its page on the hub."""
+    parts = urlsplit(url)
+    host, path = (parts.hostname or "").rstrip("."), re.sub(r"/+", "/", unquote(parts.path))
+    return host.endswith(_SPACES) or (host in _HUBS and f"{path}/".startswith("/spaces/"))
 
 
 def _is_key(token: str) -> bool:

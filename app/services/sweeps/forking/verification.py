@@ -8,7 +8,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Select, exists, select
+from sqlalchemy import Select, select
 from sqlalchemy.orm import Session
 
 from app.domain.errors import InvalidRequest, LimitExceeded, Unauthenticated
@@ -26,7 +26,6 @@ from app.services.sweeps.history import ACTOR
 from app.services.sweeps.observing import device_seconds
 from app.services.sweeps.trials import NewTrial
 
-VERIFIES_LABEL = "trainyard/verifies"
 DIFFERS, VERIFIED, NOT_VERIFIED = "TRUNK_DIFFERS", "TRUNK_VERIFIED", "TRUNK_NOT_VERIFIED"
 _SETTLED = "weights: "  # begins what a settled fork's note says of it
 _KEY_ENDED = "the API key that submits its trials is revoked or expired"
@@ -63,7 +62,7 @@ def is_open(session: Session, sweep: Sweep) -> bool:
 def cancel(session: Session, sweep: Sweep, *, actor: str, reason: str) -> list[Job]:
     """Request the end of its verifying jobs; returns those whose supervisors are to be nudged after the commit.
 
-    The caller has locked the sweep.
+    The caller has locked the sweep, and its jobs by `lookup.locked_jobs`.
     """
     running = session.scalars(_jobs(sweep.id).where(Job.status.not_in(TERMINAL)).order_by(Job.id)).all()
     asked = [control_requests.request_cancel(session, job.id, actor=actor, reason=reason) for job in running]
@@ -87,16 +86,13 @@ def _open(session: Session, sweep: Sweep, spec: SweepSpec) -> Sequence[Trial]:
 
 
 def _jobs(sweep_id: str) -> Select[Job]:
-    """Its jobs with the label that are no trial's: the document of a sweep may set the same label."""
-    label = Job.labels[VERIFIES_LABEL].as_string()
-    is_of_trial = exists().where(Trial.sweep_id == sweep_id, Trial.job_id == Job.id)
-    return select(Job).where(Job.sweep_id == sweep_id, label.is_not(None), ~is_of_trial)
+    return select(Job).where(lookup.verifies(sweep_id))
 
 
 def _by_fork(session: Session, sweep_id: str) -> dict[str, Job]:
     """The job that verifies each fork, by the label's value, which is the fork's number; of several the first."""
     newest_first = session.scalars(_jobs(sweep_id).order_by(Job.id.desc()))
-    return {str(job.labels[VERIFIES_LABEL]): job for job in newest_first}
+    return {str(job.labels[lookup.VERIFIES_LABEL]): job for job in newest_first}
 
 
 def _submit(plane: ControlPlane, sweep: Sweep, fork: Trial) -> None:
@@ -133,7 +129,7 @@ def _document(sweep: Sweep, fork: Trial) -> dict[str, Any]:
     new = NewTrial(number=fork.number, values=fork.values, source="method", seen_seq=fork.seen_seq)
     raw = trials.document_of(sweep, new)
     del raw["labels"][trials.TRIAL_LABEL]
-    raw["labels"][VERIFIES_LABEL] = str(fork.number)
+    raw["labels"][lookup.VERIFIES_LABEL] = str(fork.number)
     raw["name"] = f"{raw['name']}-verification"
     return with_own_results(raw)
 

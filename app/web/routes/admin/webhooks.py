@@ -1,6 +1,7 @@
 """Webhooks: creating, changing and testing them, and their deliveries."""
 
 import re
+from datetime import UTC, datetime
 from typing import Any
 
 from flask import Blueprint, Response, url_for
@@ -141,6 +142,7 @@ def redeliver(webhook_id: str, delivery_id: str, body: dict[str, Any]) -> Respon
 def _choices() -> dict[str, Any]:
     smtp = backend().settings.smtp
     return {
+        "now": datetime.now(UTC),
         "states": STATES,
         "events": EVENTS,
         "formats": FORMATS,

@@ -30,7 +30,7 @@ def submitted() -> threading.Event:
 def loop(sqlite_api: Api, leading: Leading, submitted: threading.Event) -> Iterator[BatchLoop]:
     settings = sqlite_api.app.extensions[EXTENSION].settings
     dispatcher = Dispatcher(settings)
-    runtime = Runtime(settings, sqlite_api.db, dispatcher, on_submitted=submitted.set)
+    runtime = Runtime(settings, sqlite_api.db, dispatcher, on_submitted=lambda _jobs: submitted.set())
     made = BatchLoop(runtime, leading, poll_seconds=0.05)
     made.start()
     yield made

@@ -18,6 +18,7 @@ from app.services.preflight import admission
 from app.services.telemetry import progress
 from app.services.telemetry.progress import MetricPoint, Reports
 from tests.builders import factories
+from tests.builders.admitting import admit
 from tests.builders.walks import NO_WAIT, job_of, make_job, make_node, save, start_attempt, statuses
 
 pytestmark = pytest.mark.both_databases
@@ -81,7 +82,7 @@ def test_a_change_since_loading_makes_a_transition_stale(database: Database) -> 
     job_id = make_job(database)
     stale = job_of(database, job_id)
 
-    admission.admit(database, job_id, RULES)
+    admit(database, job_id, RULES)
 
     with database.write() as session, pytest.raises(StaleJob):
         transitions.transition(session, session.merge(stale, load=False), JobState.CANCELLED, actor="test")
@@ -91,7 +92,7 @@ def test_a_change_since_loading_makes_a_transition_stale(database: Database) -> 
 def test_events_are_numbered_without_gaps(database: Database) -> None:
     make_node(database)
     job_id = make_job(database)
-    admission.admit(database, job_id, RULES)
+    admit(database, job_id, RULES)
     work = start_attempt(database, job_id)
     work_orders.enter_phase(database, work, JobState.TRAINING, start_step=0)
     save(database, work, 5)

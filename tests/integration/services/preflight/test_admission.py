@@ -14,6 +14,7 @@ from app.domain.lifecycle.states import JobState
 from app.domain.spec.locations.paths import ReadingRules
 from app.models import JobEvent
 from app.services.preflight import admission
+from tests.builders.admitting import admit
 from tests.builders.factories import make_document
 from tests.builders.shards import batch_document
 from tests.builders.walks import job_of, make_job, make_node
@@ -42,7 +43,7 @@ def document(rules: ReadingRules, *, model: str = "model", data: str = "train.js
 
 def admitted(database: Database, rules: ReadingRules, spec: dict[str, Any]) -> tuple[JobState, str | None, str | None]:
     job_id = make_job(database, document=spec)
-    assert admission.admit(database, job_id, rules)
+    assert admit(database, job_id, rules)
     job = job_of(database, job_id)
     return job.state, job.error_type, job.error_message
 
@@ -57,7 +58,7 @@ def test_a_job_that_trains_nothing_is_left_to_the_node(database: Database, rules
     job_id = make_job(database, document=batch_document(data_config=trained["data_config"], training_config=model))
     settings = admission.InspectionSettings(rows=10, waiting=10)
 
-    assert admission.admit(database, job_id, rules, inspection=settings)
+    assert admit(database, job_id, rules, inspection=settings)
 
     assert job_of(database, job_id).state is JobState.QUEUED
     with database.read() as session:
@@ -122,8 +123,8 @@ def test_a_request_that_no_node_could_ever_hold_fails(database: Database, rules:
 def test_a_second_message_admits_nothing(database: Database, rules: ReadingRules) -> None:
     job_id = make_job(database, document=document(rules))
 
-    assert [admission.admit(database, job_id, rules) for _ in range(2)] == [True, False]
-    assert not admission.admit(database, "job-unknown", rules)
+    assert [admit(database, job_id, rules) for _ in range(2)] == [True, False]
+    assert not admit(database, "job-unknown", rules)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from app.storage.storage import Storage
 from config.settings import Settings, load_settings
 from tasks.background.preflight import PreflightRunner
 from tasks.celery_app import Runtime
+from tests.builders.admitting import admit
 from tests.builders.factories import make_document, make_project
 from tests.builders.walks import job_of, make_job
 from tests.systems.engines import engine_on
@@ -70,7 +71,7 @@ def file_of(db: Database, file_id: str) -> File:
 def add_job(db: Database, rules: ReadingRules, *file_ids: str) -> str:
     sources = [{"path": each, "format": "jsonl"} for each in file_ids]
     job_id = make_job(db, document=make_document(data_config={"sources": sources}))
-    admission.admit(db, job_id, rules)
+    admit(db, job_id, rules)
     return job_id
 
 

@@ -9,6 +9,7 @@ from app.domain.lifecycle.states import JobState
 from app.domain.spec.locations.paths import ReadingRules
 from app.services.preflight import admission
 from app.services.preflight.inspection_queue import InspectionQueue
+from tests.builders.admitting import admit
 from tests.builders.inspecting import INSPECTING, claim, document, preflight, reading_rules
 from tests.builders.walks import job_of, make_job
 
@@ -30,10 +31,10 @@ def test_script_waits_for_its_image_to_be_found_in_the_registry_each_time(databa
     asked = {**document(rules), "resource_config": image}
     first, second = (make_job(database, document=asked, framework="CUSTOM") for _ in range(2))
 
-    admission.admit(database, first, rules, inspection=INSPECTING)
+    admit(database, first, rules, inspection=INSPECTING)
     assert job_of(database, first).pending_reason == admission.ASKING
     admission.conclude(database, claim(database, line), {"image": {"reference": "registry.example/team/tool:v1"}})
-    admission.admit(database, second, rules, inspection=INSPECTING)
+    admit(database, second, rules, inspection=INSPECTING)
 
     assert [job_of(database, each).state for each in (first, second)] == [JobState.QUEUED, JobState.PENDING]
     assert preflight(database, first).message == "the registry has the image"
@@ -45,7 +46,7 @@ def test_script_whose_image_is_read_by_its_node_does_not_wait(database, rules):
     for image in (never, layout):
         asked = {**document(rules), "resource_config": {"gpu_count": 1, "image": image}}
         job_id = make_job(database, document=asked, framework="CUSTOM")
-        admission.admit(database, job_id, rules, inspection=INSPECTING)
+        admit(database, job_id, rules, inspection=INSPECTING)
         assert job_of(database, job_id).state is JobState.QUEUED
 
 
@@ -54,7 +55,7 @@ def test_image_that_is_not_in_its_storage_root_fails_the_job(database, rules):
     asked = {**document(rules), "resource_config": {"gpu_count": 1, "image": image}}
     job_id = make_job(database, document=asked, framework="CUSTOM")
 
-    admission.admit(database, job_id, rules, inspection=INSPECTING)
+    admit(database, job_id, rules, inspection=INSPECTING)
 
     job = job_of(database, job_id)
     assert (job.state, job.error_type) == (JobState.FAILED, "INVALID_CONFIG")

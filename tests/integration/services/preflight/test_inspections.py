@@ -14,7 +14,7 @@ from app.domain.spec.model import JobDocument
 from app.models import Inspection, Job, JobEvent
 from app.models.base import utc_now
 from app.services.jobs import control_requests
-from app.services.preflight import admission, inspections
+from app.services.preflight import admission, inspections, queueing
 from app.services.preflight.admission import InspectionSettings
 from app.services.preflight.inspection_queue import ABANDONED_SECONDS, AbandonedInspections, InspectionQueue
 from app.services.preflight.inspections import InspectionRequest
@@ -22,6 +22,7 @@ from app.services.requests.wakeups import Dispatcher
 from config.settings import load_settings
 from tasks.background.preflight import PreflightRunner
 from tasks.celery_app import Runtime
+from tests.builders.admitting import admit
 from tests.builders.inspecting import INSPECTING, claim, document, preflight, reading_rules
 from tests.builders.walks import job_of, make_job
 from tests.systems.system import wait_for
@@ -44,7 +45,7 @@ def line(database: Database) -> InspectionQueue:
 
 def submit(db: Database, rules: ReadingRules, inspection: InspectionSettings = INSPECTING, **changes: Any) -> str:
     job_id = make_job(db, document=document(rules, **changes))
-    admission.admit(db, job_id, rules, inspection=inspection)
+    admit(db, job_id, rules, inspection=inspection)
     return job_id
 
 
@@ -100,7 +101,7 @@ def test_incomplete_results_are_not_reused(database, rules, line):
 def test_admitting_twice_asks_once(database, rules, line):
     job_id = submit(database, rules)
 
-    assert not admission.admit(database, job_id, rules, inspection=INSPECTING)
+    assert not admit(database, job_id, rules, inspection=INSPECTING)
     assert admission.admit_waiting(database, rules, inspection=INSPECTING) == 0
     assert len(inspections.open_ones(database)) == 1
 
@@ -115,7 +116,8 @@ def test_a_job_that_cannot_be_inspected_keeps_no_other_waiting(database, rules):
     assert job_of(database, other).state is JobState.QUEUED
 
 
-def test_jobs_that_one_message_tells_of_are_admitted_each(database, rules):
+def test_jobs_that_one_message_tells_of_are_admitted_each(database, rules, monkeypatch):
+    monkeypatch.setattr(queueing, "GATHER_SECONDS", 60.0)  # however slow the machine is
     broken = make_job(database, document={**document(rules), "data_config": []})
     first, second = make_job(database), make_job(database)
     announced = [first, broken, "job-unknown", second, first]
@@ -136,9 +138,9 @@ def test_custom_jobs_and_what_this_machine_cannot_tell_do_not_wait(database, rul
     unseen = make_job(database)  # below /srv, which is no root
     unable = make_job(database, document=document(rules))
 
-    admission.admit(database, custom, rules, inspection=INSPECTING)
-    admission.admit(database, unseen, rules, inspection=INSPECTING)
-    admission.admit(database, unable, rules, inspection=InspectionSettings(rows=1, waiting=1, unable="no torch here"))
+    admit(database, custom, rules, inspection=INSPECTING)
+    admit(database, unseen, rules, inspection=INSPECTING)
+    admit(database, unable, rules, inspection=InspectionSettings(rows=1, waiting=1, unable="no torch here"))
 
     assert {job_of(database, each).state for each in (custom, unseen, unable)} == {JobState.QUEUED}
     assert "can't access the base model /srv/models/tiny" in preflight(database, unseen).message

@@ -11,6 +11,7 @@ from app.services.preflight import admission, inspections
 from app.services.preflight.admission import InspectionSettings
 from app.services.preflight.inspection_queue import InspectionQueue
 from app.services.preflight.inspections import Report
+from tests.builders.admitting import admit
 from tests.builders.factories import make_document
 from tests.builders.inspecting import preflight
 from tests.builders.walks import job_of, make_job
@@ -28,7 +29,7 @@ def submitted(db: Database, **packages: Any) -> str:
         training_config={**training, "base_model": {"model_id": "none"}}, data_config={"sources": []}
     )
     job_id = make_job(db, document=document, framework="CUSTOM")
-    admission.admit(db, job_id, RULES, inspection=INSPECTING)
+    admit(db, job_id, RULES, inspection=INSPECTING)
     return job_id
 
 

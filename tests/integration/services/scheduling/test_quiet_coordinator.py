@@ -14,12 +14,13 @@ from app.domain.lifecycle.states import JobState
 from app.migrations.versioning import HEAD, VERSION_TABLE
 from app.models import Job, Node
 from app.models.base import utc_now
+from app.services.preflight import admission
 from app.services.scheduling import planning_loop
 from config.settings import load_settings
-from tasks.background import coordination
+from tasks.background import coordination, own_admissions
 from tasks.background.coordination import Coordination
-from tasks.celery_app import build_app
-from tests.builders.factories import make_job, make_node
+from tasks.celery_app import Submitted, build_app
+from tests.builders.factories import make_document, make_job, make_node
 from tests.builders.statements import statements
 from tests.systems.system import wait_for
 
@@ -31,15 +32,19 @@ READS_IN_A_ROW = 3
 
 
 @pytest.fixture
-def coordinating(tmp_path: Path, database_url: str, redis_url: str) -> Callable[[], object]:
+def variables(tmp_path: Path, database_url: str, redis_url: str) -> dict[str, str]:
+    return {
+        "TRAINYARD_DATA_DIR": str(tmp_path),
+        "TRAINYARD_DATABASE_URL": database_url,
+        "TRAINYARD_BROKER_URL": redis_url,
+        "TRAINYARD_NODE_LOST_SECONDS": "600",  # its nodes have no heartbeat
+    }
+
+
+@pytest.fixture
+def coordinating(variables: dict[str, str]) -> Callable[[], object]:
     @contextmanager
     def run() -> Iterator[Database]:
-        variables = {
-            "TRAINYARD_DATA_DIR": str(tmp_path),
-            "TRAINYARD_DATABASE_URL": database_url,
-            "TRAINYARD_BROKER_URL": redis_url,
-            "TRAINYARD_NODE_LOST_SECONDS": "600",  # its nodes have no heartbeat
-        }
         app = build_app(load_settings(variables))
         own = Coordination(app, "coordinator@here", consume=lambda _queue: None)
         own.start()
@@ -130,6 +135,7 @@ def test_a_job_that_rests_after_a_failure_starts_on_time(database: Database, coo
 def test_a_schema_of_another_version_is_waited_for_and_named(
     database: Database, coordinating, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    broken = waiting_job(database, state=JobState.PENDING, document={**make_document(), "data_config": []})
     job_id = waiting_job(database, state=JobState.PENDING)
     monkeypatch.setattr(coordination, "SCHEMA_PATIENCE_SECONDS", 0.1)
     with database.write() as session:
@@ -142,3 +148,34 @@ def test_a_schema_of_another_version_is_waited_for_and_named(
         with database.write() as session:
             session.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '{HEAD}'"))
         wait_for(lambda: state(database, job_id) is not JobState.PENDING, seconds=20, what="its admission")
+        assert caplog.text.count(f"admission failed and will be retried: {broken}") == 1
+        assert state(database, broken) is JobState.PENDING
+        later = waiting_job(database, state=JobState.PENDING)
+        wait_for(lambda: state(database, later) is not JobState.PENDING, seconds=20, what="that of the next job")
+        assert "admission failed and will be retried: TypeError" not in caplog.text, "the round has not failed"
+
+
+def test_while_a_check_hangs_messages_announce_what_the_leader_submits(
+    variables: dict[str, str], database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id, rung = waiting_job(database, state=JobState.PENDING), list[tuple[Any, ...]]()
+    app = build_app(load_settings(variables))
+    own = Coordination(app, "coordinator@here", consume=lambda _queue: None)
+    monkeypatch.setattr(own_admissions, "ROUND_SECONDS", 0.0)
+    monkeypatch.setattr(app.runtime.dispatcher, "_ring", lambda message: rung.append(message.arguments))
+
+    def hangs(*_: Any, **__: Any) -> int:
+        own._expect_submitted([Submitted(job_id, "default", 5)])
+        return 0
+
+    assert own._leader_lease.acquire(0.0)
+    with monkeypatch.context() as hanging:
+        hanging.setattr(admission, "admit_waiting", hangs)
+        own._admit()
+    assert rung == [(job_id,)]
+    own._admit()
+    assert state(database, job_id) is JobState.QUEUED
+    own._expect_submitted([Submitted(job_id, "default", 5)])
+    assert rung == [(job_id,)], "it admits again itself"
+    app.runtime.close()
+    app.close()

@@ -12,6 +12,7 @@ from app.models.base import utc_now
 from app.models.queue import DEFAULT_QUEUE
 from app.services.sweeps import commands
 from app.services.sweeps.trials import caller_of
+from tests.builders.statements import statements
 from tests.builders.sweep_runs import SweepRun, constant
 from tests.integration.services.sweeps.test_trunks import LENGTHS, forks, job_of
 
@@ -109,8 +110,12 @@ def test_verification_that_fails_proves_nothing(run: SweepRun) -> None:
 
 def test_cancelled_sweep_cancels_its_verification(run: SweepRun) -> None:
     complete(run, 1)
-    commands.cancel(run.plane, caller_of(run.sweep()), run.id)
+    (job,) = verifying(run)
+    with statements(run.db, of_writers=True) as sent:
+        commands.cancel(run.plane, caller_of(run.sweep()), run.id)
 
+    first = next(each for each in sent if "FROM job" in each and each.endswith(("FOR UPDATE", "ORDER BY job.id")))
+    assert "job.labels" in first.partition("WHERE")[2], "it is locked with the trials, in the order of ids"
     (job,) = verifying(run)
     assert job.state is JobState.CANCELLED or job.requested == "cancel"
     end(run, job, "", JobState.CANCELLED)

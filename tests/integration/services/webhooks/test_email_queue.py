@@ -9,6 +9,7 @@ from app.database.engine import Database
 from app.services.webhooks.delivery_queue import Turns
 from app.services.webhooks.http_post import Posted
 from tests.integration.services.webhooks.test_delivery_queue import (
+    A_TURN,
     BEGIN,
     TIMEOUT,
     Clock,
@@ -57,6 +58,17 @@ def test_an_email_is_tried_again_only_for_those_whom_it_has_not_reached(
     assert webhook(database, hook).failures == 0
 
 
+def test_whom_another_turn_has_reached_stays_noted(database: Database, turns: Turns, clock: Clock) -> None:
+    hook, (first,) = make_deliveries(database, of_hook=OF_EMAILS)
+    late = taken(turns, hook)
+    clock.pass_seconds(A_TURN + 1)
+    turns.settle(taken(turns, hook), Posted(status_code=250, problem="452 full", reached=(ANA,)), go_on=True)
+
+    turns.settle(late, Posted(status_code=250, problem="452 full", reached=(BO,)), go_on=True)
+
+    assert delivery(database, first).reached == [ANA, BO]
+
+
 def test_an_email_that_is_refused_for_good_is_given_up_at_once_and_the_webhook_rests(
     database: Database, turns: Turns, clock: Clock
 ) -> None:
@@ -86,6 +98,23 @@ def test_emails_of_one_webhook_are_bounded_in_an_hour(database: Database, turns:
     assert webhook(database, hook).rests_until == BEGIN + timedelta(hours=1, seconds=1)
     clock.pass_until(webhook(database, hook).rests_until)
     assert taken(turns, hook).delivery_id == ids[3]
+
+
+def test_webhooks_of_one_project_share_its_hour(database: Database, turns: Turns, clock: Clock) -> None:
+    one, _ = make_deliveries(database, 2, of_hook=OF_EMAILS)
+    two, (third, fourth) = make_deliveries(database, 2, of_hook=OF_EMAILS)
+    foreign, _ = make_deliveries(database, 1, project="other", of_hook=OF_EMAILS)
+    for _ in range(2):
+        turns.settle(taken(turns, one), SENT, go_on=False)
+
+    parcel = taken(turns, two)
+    assert parcel.delivery_id == third
+    assert turns.settle(parcel, SENT, go_on=True) is None
+    assert webhook(database, two).rests_until == BEGIN + timedelta(hours=1)
+    assert due(turns) == [foreign.webhook_id]
+    taken(turns, foreign)
+    clock.pass_until(webhook(database, two).rests_until)
+    assert taken(turns, two).delivery_id == fourth
 
 
 def test_emails_that_wait_for_a_day_are_given_up_also_where_none_fails(database: Database, clock: Clock) -> None:

@@ -234,3 +234,30 @@ def test_roles_of_other_images_are_on_other_nodes() -> None:
     with pytest.raises(CannotFit, match="or give the roles one image") as refused:
         refuse_unfitting(asked, [node("a", 8)])
     assert refused.value.field == "tasks.1.resource_config.image"
+
+
+@pytest.mark.parametrize(
+    ("affinity", "devices", "sizes", "field", "way_out"),
+    [
+        (beside("server"), 4, (8, 8, 8), "tasks.0.affinity", "or set required to false"),
+        (apart("server"), 1, (8, 8), "tasks.2.resource_config.image", "or give the roles one image"),
+        (apart("server"), 1, (8,), "tasks.0.affinity", "or set required to false and give the roles one image"),
+    ],
+)
+def test_refusal_names_what_is_in_the_way_of_images_and_affinity(
+    affinity: Affinity, devices: int, sizes: Sequence[int], field: str, way_out: str
+) -> None:
+    asked = request(role("trainer", 1, 5, affinity), role("server", 1, devices), in_image(role("judge", 1, 1), "b"))
+
+    with pytest.raises(CannotFit) as refused:
+        refuse_unfitting(asked, [node(f"n{number}", size) for number, size in enumerate(sizes)])
+
+    assert refused.value.field == field
+    assert refused.value.message.endswith(way_out)
+
+
+def test_refusal_of_many_images_says_that_there_are_more() -> None:
+    asked = request(*(in_image(role(f"r{number}", 1, 1), str(number)) for number in range(16)))
+
+    with pytest.raises(CannotFit, match="r0 on other nodes than r3, which has another image and 117 more;"):
+        refuse_unfitting(asked, [node("a", 16)])

@@ -102,6 +102,28 @@ def test_a_divided_model_has_the_engine_only_by_rollouts(framework: str) -> None
     assert "add a role with program rollout" in error.message
 
 
+def test_a_base_that_is_divided_is_compared_on_devices_of_one_kind() -> None:
+    adapter = {"training_config__hyperparameters": {**HYPERPARAMETERS, "use_lora": "true"}}
+    fsdp: dict[str, Any] = {"training_config__framework": {"type": "FSDP"}}
+    zero: dict[str, Any] = {"training_config__framework": {"type": "DEEPSPEED", "config": {"zero_stage": "3"}}}
+    on_cpu = {**ROLLS, "resource_config": {"gpu_count": 1, "device_type": "cpu"}}
+    one = {**TRAIN, "resource_config": {"gpu_count": 1, "device_type": "cuda"}}
+
+    for framework, trains in ((fsdp, TRAIN), (zero, TRAIN), (zero, one)):
+        error = refusal(document(trains, on_cpu, **framework, **adapter))
+        assert error.field == "tasks.1.resource_config.device_type"
+        assert "ask for device_type cuda, or train with HF_TRAINER" in error.message
+    gpus = {**ROLLS, "resource_config": {"gpu_type": "H100"}}
+    slots = {**TRAIN, "resource_config": {"gpu_count": 2, "device_type": "cpu"}}
+    assert "ask for device_type cpu" in refusal(document(slots, gpus, **fsdp, **adapter)).message
+
+    nowhere_divided = {"training_config__framework": {"type": "DEEPSPEED", "config": {"zero_stage": "2"}}}
+    for framework, trains in ((fsdp, one), (nowhere_divided, TRAIN), ({}, TRAIN)):
+        assert has_rollouts(spec_of(document(trains, on_cpu, **framework, **adapter)).document)
+    assert has_rollouts(spec_of(document(TRAIN, on_cpu, **fsdp)).document), "nothing is frozen"
+    assert has_rollouts(spec_of(document(TRAIN, ROLLS, **fsdp, **adapter)).document), "the nodes decide"
+
+
 def test_a_job_without_roles_trains_what_it_is() -> None:
     found = spec_of(changed()).document
     assert training_of(found) is found

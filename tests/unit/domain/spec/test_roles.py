@@ -7,7 +7,7 @@ from marshmallow import ValidationError
 
 from app.domain.errors import InvalidRequest
 from app.domain.scheduling.resources import request_of
-from app.domain.spec.document import images
+from app.domain.spec.document import images, locations
 from app.domain.spec.model import JobDocument, ResourceConfig
 from app.domain.spec.role_documents import document_of, with_image_of
 from app.domain.spec.roles import Role
@@ -293,6 +293,23 @@ def test_an_image_of_a_role_that_it_can_not_have_is_refused(own: dict[str, Any],
 
     assert found == field
     assert says in message
+
+
+def test_an_image_of_the_job_that_no_role_has_is_refused() -> None:
+    roles = [{"role": "a", **image("oci:/srv/a")}, {"role": "b", **image("oci:/srv/b")}]
+    for reference in ("127.0.0.1:9/never/asked:1", "oci:/srv/none"):
+        field, message = refused(*roles, resource_config__image={"reference": reference})
+        assert (field, "no role has this one; leave it out" in message) == ("resource_config.image", True)
+
+        stored = loaded(*roles).changed(resource_config=ResourceConfig.from_json(image(reference)["resource_config"]))
+        assert [field for _, field in images(stored)] == [f"tasks.{n}.resource_config.image.reference" for n in (0, 1)]
+        assert [place for place, _ in locations(stored)] == ["/srv/a", "/srv/b"]
+
+
+def test_packages_of_a_job_are_not_those_of_a_role_with_an_image() -> None:
+    roles = [TRAINER, {"role": "judge", **image("oci:/srv/a")}]
+    field, message = refused(*roles, training_config__packages={"requirements": ["a==1"]})
+    assert (field, "to the roles without an image" in message) == ("training_config.packages", True)
 
 
 def test_a_role_has_the_jobs_program_unless_it_has_its_own() -> None:

@@ -97,6 +97,8 @@ def test_document_without_tracking_is_stored_without_it() -> None:
         (trackio(entity="me"), "entity", "only kind wandb"),
         (trackio(experiment="a b"), "experiment", "drops the rest"),
         (trackio(url="https://me-p.hf.space"), "url", "trackio show --host"),
+        (trackio(url="https://huggingface.co/spaces/me/p"), "url", "trackio show --host"),
+        (trackio(url="https://HF.co./%73paces/me/p/"), "url", "trackio show --host"),
         (trackio(url="https://trackio.example/?write_token=x"), "url", "a token as token"),
         ({"kind": "mlfow", "url": URL}, "kind", "known: mlflow, trackio, wandb (did you mean mlflow?)"),
         ({"kind": "mlflow"}, "url", "needs url"),

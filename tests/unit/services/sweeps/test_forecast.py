@@ -5,7 +5,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from app.domain.scheduling.resources import Request
-from app.services.sweeps.forecast import Forecast
+from app.services.sweeps.forecast import FRESH_SECONDS, Forecast
 
 OF_QUEUE: dict[str, Any] = {"queue": "default", "priority": 5, "project": "default", "preemptible": True}
 ONE, TWO = Request(device_count=1, device_kind="cpu"), Request(device_count=2, device_kind="cpu")
@@ -44,3 +44,14 @@ def test_trials_of_one_step_are_told_from_one_question() -> None:
     forecast.forget()
     assert made(ONE) == 1.0
     assert estimates.questions == [(ONE, 4), (ONE, 4), (TWO, 4), (ONE, 4), (ONE, 4)]
+
+
+def test_answer_that_is_old_is_not_used() -> None:
+    estimates, now = Counted(), [100.0]
+    forecast = Forecast(estimates, most=4, clock=lambda: now[0])
+
+    for later, questions in ((0.0, 1), (FRESH_SECONDS, 1), (0.1, 2), (FRESH_SECONDS, 2)):
+        now[0] += later
+        assert forecast.of_new(Session(), ONE, **OF_QUEUE) == 1.0
+        forecast.advance()
+        assert estimates.questions == [(ONE, 4)] * questions

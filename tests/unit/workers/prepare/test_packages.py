@@ -187,3 +187,41 @@ def test_interpreters_below_directories_of_programs_are_offered_if_they_work(tmp
     assert interpreter_for("3.98", (tmp_path,)).path == tmp_path / "one/bin/python3.98"
     with pytest.raises(AttemptFailed, match="below a directory of TRAINYARD_NODE_SOFTWARE"):
         interpreter_for("3.98", ())
+
+
+def make_interpreter(path, line):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{line}\n")
+    path.chmod(0o755)
+
+
+def test_interpreters_that_sandboxes_do_not_show_are_not_offered(tmp_path):
+    software, elsewhere = tmp_path / "software", tmp_path / "elsewhere"
+    make_interpreter(elsewhere / "bin/python3.94", "echo 3.94.1")
+    make_interpreter(software / "made/bin/python3.93", "echo 3.93.1")
+    make_interpreter(software / "near/bin/python3.92", "echo 3.92.1")
+    (software / "bin").mkdir()
+    (software / "bin/python3.94").symlink_to(elsewhere / "bin/python3.94")
+    (software / "made/pyvenv.cfg").write_text(f"home = {elsewhere}/bin\n")
+    (software / "near/pyvenv.cfg").write_text(f"home = {software}/bin\n")
+
+    offered = {*package_capabilities(PackagesSettings(), (software,))}
+
+    assert {"python:3.92", "python:3.92.1"} <= offered
+    assert {"python:3.93", "python:3.94"}.isdisjoint(offered)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives files to another user")
+def test_links_of_other_users_lead_to_no_interpreter(tmp_path):
+    shared = tmp_path / "shared"
+    make_interpreter(tmp_path / "good/bin/python3.89", "echo 3.89.1")
+    shared.mkdir()
+    shared.chmod(0o1777)
+    (shared / "theirs").symlink_to(tmp_path / "good")
+    os.lchown(shared / "theirs", 12345, 12345)
+    (shared / "ours").symlink_to("../good")
+    (tmp_path / "by_theirs").symlink_to(shared / "theirs")
+    (tmp_path / "by_ours").symlink_to(shared / "ours")
+
+    assert "python:3.89" not in package_capabilities(PackagesSettings(), (tmp_path / "by_theirs",))
+    assert "python:3.89" in package_capabilities(PackagesSettings(), (tmp_path / "by_ours",))

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from app.domain.scheduling.resources import Device
+from app.domain.spec.locations.images import FIELD
 from app.domain.spec.model import JobDocument
+from app.domain.spec.role_documents import with_image_of
 from app.services.attempts.role_rendezvous import InstancePlace
 from app.services.attempts.work_instances import WorkInstance
 from app.services.attempts.work_orders import Work
@@ -17,13 +19,17 @@ from config.settings import Settings, load_settings
 from tests.unit.workers.tracking.test_run_facts import work
 from trainyard.protocol.role_instance import RoleInstance
 from trainyard.protocol.run_spec import RunSpec
+from workers.attempt_failed import AttemptFailed
+from workers.images.image_config import ImageConfig
+from workers.images.image_store import StoredImage
 from workers.prepare.input_library import Library, Sources
-from workers.prepare.job_image import JobImage
+from workers.prepare.job_image import JobImage, program_in, with_image
 from workers.prepare.limits import reserved_cores
 from workers.prepare.packages.job_packages import JobPackages
 from workers.prepare.programs.roles import RolesHere, environment_of_role, with_roles
 from workers.run_dir.layout import run_directory
 from workers.sandbox.sandbox import ProcessGroup
+from workers.sandbox.spec import ImageRoot
 from workers.supervisor.control.role_places import places_of, tasks_of
 
 GPUS = tuple(Device(index=n, type="h100", uuid=f"GPU-{n}") for n in (1, 2))
@@ -160,3 +166,23 @@ def test_unknown_keys_of_an_instance_are_ignored() -> None:
     given = {"role": "a", "index": 0, "count": 1, "first_rank": 0, "ranks": 1, "role_first_rank": 0}
 
     assert RoleInstance.from_document({**given, "role_world_size": 1, "new": True}).name == "a 0"
+
+
+def test_errors_about_an_image_name_the_role_that_has_it(tmp_path: Path) -> None:
+    settings, image = load_settings({"TRAINYARD_DATA_DIR": str(tmp_path)}), {"reference": "a.example/b:c"}
+    library = Library(
+        rules=reading_rules(settings), cache_dir=tmp_path, project="default", project_of_job=lambda _job: None
+    )
+    spec = RunSpec(run_dir=tmp_path, framework="CUSTOM", training_type="CUSTOM")
+    tasks = [TASKS[0], {"role": "helper", "resource_config": {"image": image}}]
+    document = with_image_of(JobDocument.from_json({"training_config": {}, "tasks": tasks}), {"helper"})
+
+    with pytest.raises(AttemptFailed, match=r"INVALID_CONFIG: tasks\.1\.resource_config\.image\.reference: images are"):
+        with_image(spec, document, settings, library, ProcessGroup())
+
+    stored = StoredImage(root=tmp_path, config=ImageConfig(), digest="")
+    here = JobImage(spec=spec, root=ImageRoot(directory=tmp_path), stored=stored, field=f"tasks.1.{FIELD}")
+    with pytest.raises(
+        AttemptFailed, match=r"tasks\.1\.resource_config\.image: .* set tasks\.1\.training_config\.custom"
+    ):
+        program_in(here, spec, document.training_config.framework)

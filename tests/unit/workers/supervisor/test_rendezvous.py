@@ -1,14 +1,20 @@
 """Where ranks of several nodes meet."""
 
 import socket
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from app.database.engine import Database
+from app.services.attempts.rendezvous import RendezvousAddress
+from app.services.attempts.work_orders import Work
 from config.settings import load_settings
 from tests.builders.run_specs import make_run_spec
 from tests.systems.servers import free_port as some_port
 from workers.attempt_failed import AttemptFailed
-from workers.supervisor.control import rendezvous
+from workers.prepare.prepare import Prepared
+from workers.supervisor.control import peers, rendezvous
 
 
 def settings(**variables: str):
@@ -57,3 +63,54 @@ def test_an_attempt_on_one_node_has_all_ranks_here():
 
     assert (spec.local_ranks, spec.first_rank, spec.nodes) == (3, 0, 1)
     assert "gang" not in spec.to_document()
+
+
+def test_rules_know_all_addresses_of_other_machines_but_those_that_this_one_has_too() -> None:
+    bridge = "172.17.0.1"
+    machines = {
+        "0": {"network": "a", "addresses": ["10.0.0.1", "10.1.0.1", bridge], "uid": 7000, "guards": True},
+        "1": {"network": "b", "addresses": ["10.0.0.2", bridge], "uid": 7003, "guards": True},
+    }
+    place = RendezvousAddress(address="10.0.0.1", port=21_000, checkpoint_id=None)
+    second = cast(Work, SimpleNamespace(part=1))
+
+    guard = peers._guard(second, {"machines": machines}, place)
+
+    assert guard.elsewhere == {("10.0.0.1", 21_000), ("10.1.0.1", 21_000)}
+    assert guard.uids == {7003}
+    assert not guard.ports
+
+
+def test_name_of_a_node_is_resolved_there_unless_it_is_the_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {"far": "10.0.0.1", "own": "127.0.1.1"}
+    monkeypatch.setattr(socket, "gethostbyname", lambda name: found.get(name, name))
+
+    assert [rendezvous._number_of(each) for each in ("far", "own", "fd00::1", "10.0.0.2")] == [
+        "10.0.0.1",
+        "own",
+        "fd00::1",
+        "10.0.0.2",
+    ]
+
+    def fails(name: str) -> str:
+        raise OSError(name)
+
+    monkeypatch.setattr(socket, "gethostbyname", fails)
+    with pytest.raises(AttemptFailed, match="TRAINYARD_NODE_ADDRESS of this node is away, which leads nowhere"):
+        rendezvous._number_of("away")
+
+
+def test_job_is_told_where_its_ports_are_not_guarded(monkeypatch: pytest.MonkeyPatch) -> None:
+    warned: list[str] = []
+    user = SimpleNamespace(uid=7000)
+    plan = SimpleNamespace(confinement=SimpleNamespace(user=user, must_be_guarded=False))
+    monkeypatch.setattr("app.services.attempts.rendezvous.read", lambda *_: {})
+    work = cast(Work, SimpleNamespace(part=0, node="n1", node_names=("n1", "n2")))
+    place = RendezvousAddress(address="10.0.0.1", port=21_000, checkpoint_id=None)
+    prepared, database = cast(Prepared, SimpleNamespace(plan=plan)), cast(Database, None)
+
+    assert peers.guard(database, work, prepared, settings(), warned.append, place)
+
+    (told,) = warned
+    assert "other processes on node n1 may reach the ports" in told
+    assert "earlier version" in told

@@ -126,7 +126,7 @@ class StopAndSaveCallback(TrainerCallback):
         elif self.stop.save_checkpoint:
             self._secure(self.stop)
         self._evaluation_due = False
-        control.should_training_stop = self.stop is not None
+        control.should_training_stop = self._is_complete(state) or self.stop is not None
         self._back_to_training(control)
         return self.stop is not None
 
@@ -206,8 +206,12 @@ class StopAndSaveCallback(TrainerCallback):
                 self._enter("CHECKPOINTING")
                 self._context.rest()
         if self.stop is not None and not self._secure(self.stop):
-            control.should_training_stop = state.global_step >= state.max_steps or self._early_stopping.stopped
+            control.should_training_stop = self._is_complete(state)
         self._back_to_training(control)
+
+    def _is_complete(self, state: TrainerState) -> bool:
+        """Whether the training ends after this step without a request, too."""
+        return state.global_step >= state.max_steps or self._early_stopping.stopped
 
     def _is_due(self, args: TrainingArguments, state: TrainerState, control: TrainerControl) -> bool:
         """Whether this epoch is one to save; the last always is."""

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
+import torch
 from datasets import Dataset, IterableDataset
 from torch.utils.data import Sampler
 from transformers import PreTrainedModel
@@ -47,6 +48,8 @@ class GenerationTrainer(TrlTrainer):
         self._stop_and_save = stop_and_save
         self._before_epoch: tuple[int, dict[str, Any]] | None = None  # the step before, and the random state
         self._before_evaluation: dict[str, Any] | None = None  # the random state
+        # The norm of its gradients, and its learning rate.
+        self._of_last_step: tuple[torch.Tensor | float | None, float | None] = (None, None)
         self._prompt_ids: list[list[int]] = []
         self._tokens_before = 0
         self._evaluations = 0  # of this process
@@ -112,6 +115,8 @@ class GenerationTrainer(TrlTrainer):
         self._evaluations += 1
         self._evaluated = 0
         self._before_evaluation = present_random_state(self)
+        trl: Any = self
+        trl._metrics["eval"].clear()  # noqa: SLF001  (of an evaluation that was broken off, which is made anew as a whole)
         return super().evaluate(*given, **named)
 
     def _generate_single_turn(self, *given: Any, **named: Any) -> object:
@@ -170,9 +175,17 @@ class GenerationTrainer(TrlTrainer):
         was_training, control = model.training, self.control
         control.should_log, control.should_evaluate, control.should_save = True, False, False
         model.train()
-        self._maybe_log_save_evaluate(self._tr_loss, None, model, None, self.state.epoch or 0.0, None, time.time())
+        norm, rate = self._of_last_step
+        rest = (model, None, self.state.epoch or 0.0, None, time.time())
+        self._maybe_log_save_evaluate(self._tr_loss, norm, *rest, learning_rate=rate)
         control.should_log = False
         model.train(was_training)
+
+    def _maybe_log_save_evaluate(
+        self, tr_loss: torch.Tensor, grad_norm: torch.Tensor | float | None, *given: Any, **named: Any
+    ) -> None:
+        self._of_last_step = grad_norm, named.get("learning_rate")
+        super()._maybe_log_save_evaluate(tr_loss, grad_norm, *given, **named)
 
     def _run_epoch(self, *given: Any, **named: Any) -> None:
         self._before_epoch = self.state.global_step, present_random_state(self)

@@ -12,6 +12,7 @@ from workers.trainers.failures import InvalidConfig
 from workers.trainers.inference.evaluation.dataset import Dataset
 from workers.trainers.inference.evaluation.measure import Task
 from workers.trainers.inference.evaluation.scorers import Answered, Located, Scored
+from workers.trainers.left_out import let_users_import
 from workers.trainers.rewards import Reward, RewardFailed, reward_of
 
 FUNCTION = "score"  # in a user's file
@@ -106,6 +107,7 @@ def _loaded(path: Path) -> Callable[[list[dict[str, Any]], list[str]], Any]:
     if not path.is_file() or spec is None or spec.loader is None:
         raise InvalidConfig(f"benchmark custom: there is no Python file {path.name}")
     module = importlib.util.module_from_spec(spec)
+    let_users_import()
     try:
         spec.loader.exec_module(module)
     except Exception as error:

@@ -16,7 +16,7 @@ from workers.trainers.rollouts.client import RolloutClient
 from workers.trainers.rollouts.completer import Completer, SamplingOptions
 from workers.trainers.rollouts.places import own_place, places_to_ask, port_file
 from workers.trainers.rollouts.rollouts import split
-from workers.trainers.rollouts.weights import Weights, trained
+from workers.trainers.rollouts.weights import OtherModel, Weights, trained
 
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
 
@@ -101,6 +101,21 @@ def test_adapter_is_all_that_is_sent(start, tokenizer, spec):
 
     assert found == [list(each) for each in Completer(model, tokenizer, spec)(prompts, SAMPLED)]
     assert handed.bytes == sum(each.numel() * 4 for each in trained(model).values())
+    rollouts.close()
+
+
+def test_divided_weights_of_which_none_is_frozen_are_handed_over_to_any_kind_of_devices(start, tokenizer, spec):
+    """Their digest is made for the rollouts that are expected, on GPUs here."""
+    model, prompts = a_model(), prompts_of(spec)
+    rollouts = asking(start(a_model(1)))
+
+    given = Weights("0.0", model, {"bfloat16": ""}, gathered=dict(model.named_parameters()))
+    found, _ = rollouts.complete(prompts, SAMPLED, given)
+
+    assert found == [list(each) for each in Completer(model, tokenizer, spec)(prompts, SAMPLED)]
+    of_a_base = Weights("1.0", model, {"bfloat16": "of a base"}, gathered=dict(model.named_parameters()))
+    with pytest.raises(OtherModel, match="devices of one kind"):
+        rollouts.complete(prompts, SAMPLED, of_a_base)
     rollouts.close()
 
 
