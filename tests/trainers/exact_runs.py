@@ -57,7 +57,8 @@ class RecordingSession:
         self.notes: list[dict[str, Any]] = []
         self.pauses_failed: list[str] = []
         self._at = {int(step): command for step, command in plan.get("commands", {}).items()}
-        if plan.get("stop_at") is not None and not plan.keys() & {"pause_within", "commands_before_completions"}:
+        is_elsewhere = plan.get("pause_within") or plan.get("commands_before_completions")
+        if plan.get("stop_at") is not None and not is_elsewhere:
             self._at[plan["stop_at"]] = {"type": "pause"}
         self._unwritten: list[int] = plan.get("unwritten", [])
         self._unstored: list[int] = plan.get("unstored", [])
