@@ -6,10 +6,10 @@ import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import psutil
 import pytest
 
 from tests.lazy_imports import lazily_imported
+from tests.systems.children import child_that_runs
 from tests.systems.forked_agents import ForkedAgents
 from tests.systems.installations import running_system
 from tests.systems.system import TRAINYARD, System, wait_for
@@ -131,10 +131,10 @@ def test_answers_survive_kills_and_a_change_of_the_service(system: System, asset
     try:
         wait_for(lambda: len(answers) > 3, seconds=90, what="it answers")
         [first] = replicas_of(system, service_id, "SERVING")
-        relays = [p for p in system.processes_of("workers.relay") if p.is_running()]
-        assert relays
-        system.supervisor_of(first["job_id"]).kill()
-        wait_for(lambda: not any(map(psutil.Process.is_running, relays)), seconds=10, what="the relay dies with it")
+        supervisor = system.supervisor_of(first["job_id"])
+        relay = child_that_runs("workers.relay", supervisor.pid)
+        supervisor.kill()
+        wait_for(lambda: not relay.is_running(), seconds=10, what="the relay dies with it")
         before = len(answers)
         wait_for(lambda: len(answers) > before + 3, seconds=120, what="it answers again")
 

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-import psutil
 import pytest
 
 from app.host import processes
+from tests.systems.children import child_that_runs
 from tests.systems.relayed_engines import TOKEN, answers_reversed, engine_at, said
 from tests.systems.system import wait_for
 from trainyard.protocol.interactive import SOCKET
@@ -126,7 +126,7 @@ def test_what_a_client_says_last_arrives_after_the_engine_has_ended_its_side(tmp
             got.append(piece)
         heard.set()
 
-    relay_process = child_that_runs("workers.relay")
+    relay_process = child_that_runs("workers.relay", os.getpid())
     with (
         engine_at(tmp_path / "engine.sock", listens),
         socket.create_connection(("127.0.0.1", port), timeout=10) as client,
@@ -140,13 +140,6 @@ def test_what_a_client_says_last_arrives_after_the_engine_has_ended_its_side(tmp
         assert heard.wait(10)
 
     assert got == [b"last"]
-
-
-def child_that_runs(module: str) -> psutil.Process:
-    """Of several children of these tests the only one that runs this module."""
-    seen = psutil.process_iter(["ppid", "cmdline"])
-    (found,) = (each for each in seen if each.info["ppid"] == os.getpid() and module in (each.info["cmdline"] or ()))
-    return found
 
 
 @pytest.mark.long
