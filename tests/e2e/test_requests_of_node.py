@@ -49,4 +49,4 @@ def test_client_for_node_sends_what_was_recorded(tmp_path: Path) -> None:
 
 
 def _answer(handler: Handler) -> None:
-    handler.reply(200, ANSWER)
+    handler.reply(200, ANSWER, "application/json")
