@@ -5,7 +5,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from app.security.relay_tokens import relay_token
 from app.security.secrets import SecretBox
 from app.services.access import api_keys
 from app.services.operations.bootstrap import prepare
+from benchmarks.servers import wait_until_it_answers
 from config.settings import Settings, load_settings
 from workers.supervisor.serving.relay_process import RelayPlace, RelayProcess
 
@@ -130,15 +130,8 @@ def _gateway(settings: Settings, environment: dict[str, str], stack: ExitStack) 
             pass_fds=[listener.fileno()],
         )
     _end_with(stack, process)
-    deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5).close()
-        except OSError:
-            time.sleep(0.05)
-        else:
-            return process.pid, port
-    raise RuntimeError("the gateway of the benchmark does not answer")
+    wait_until_it_answers(process, port)
+    return process.pid, port
 
 
 def _end_with(stack: ExitStack, process: "subprocess.Popen[bytes]") -> None:

@@ -29,7 +29,7 @@ from app.migrations.runner import upgrade
 from app.security.permissions import Role
 from benchmarks.load import median, percentile
 from benchmarks.machine import description
-from tests.builders.factories import make_document, make_queue
+from tests.builders.factories import make_document, make_node, make_queue
 from tests.systems.apps import Api
 from tests.systems.servers import PostgresServer
 
@@ -182,6 +182,17 @@ def measured(url: str, folder: Path, given: argparse.Namespace) -> list[dict[str
         return found
     finally:
         db.close()
+
+
+def fill_installation(db: Database, api: Api, *, jobs: int, nodes: int) -> None:
+    """As many jobs and nodes, in all projects and a queue."""
+    for number in range(PROJECTS):
+        api.make_key(Role.USER, f"project-{number}")
+    with db.write() as session:
+        make_queue(session, "gpu")
+        for number in range(nodes):
+            make_node(session, f"node-{number:03}")
+    fill(db, 1, jobs)
 
 
 def fill(db: Database, first: int, last: int) -> None:

@@ -1,10 +1,18 @@
 """The servers and the environment that benchmarks of whole processes start with."""
 
 import os
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
 from contextlib import ExitStack
+from http import HTTPStatus
 from pathlib import Path
 
 from tests.systems.servers import PostgresServer, RedisServer
+
+START_SECONDS = 60.0
 
 
 def started_broker(stack: ExitStack) -> RedisServer:
@@ -40,3 +48,20 @@ def environment(folder: Path, database_url: str, broker_url: str) -> dict[str, s
 def plain_environment() -> dict[str, str]:
     """Ours without what configures Trainyard here."""
     return {name: value for name, value in os.environ.items() if not name.startswith("TRAINYARD_")}
+
+
+def wait_until_it_answers(process: "subprocess.Popen[bytes]", port: int) -> None:
+    """Until a server is healthy; ends the benchmark when it is not in time."""
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5).close()
+        except urllib.error.HTTPError as answer:
+            if answer.code == HTTPStatus.NOT_FOUND:
+                return  # the bare route has no such page, but it answers
+            time.sleep(0.05)
+        except OSError:
+            time.sleep(0.05)
+        else:
+            return
+    sys.exit("a server of the benchmark did not start")

@@ -16,9 +16,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -45,7 +42,6 @@ from tests.systems.servers import free_port
 
 GOAL = 0.9
 GROWTH = (1, 2, 4)
-START_SECONDS = 30.0
 BATCH = 1000
 
 
@@ -207,25 +203,11 @@ def _serving_bare(settings: Settings, database_url: str, broker_url: str, client
 def _process(command: list[str], environment: dict[str, str], port: int) -> Iterator[None]:
     process = subprocess.Popen(command, env=environment, cwd=tempfile.gettempdir())
     try:
-        _wait_until_it_answers(process, port)
+        servers.wait_until_it_answers(process, port)
         yield
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(timeout=30)
-
-
-def _wait_until_it_answers(process: "subprocess.Popen[bytes]", port: int) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5).close()
-        except urllib.error.HTTPError:
-            return  # the bare route has no such page, but it answers
-        except OSError:
-            time.sleep(0.05)
-        else:
-            return
-    sys.exit("a server of the benchmark did not start")
 
 
 def table(report: dict[str, Any]) -> str:

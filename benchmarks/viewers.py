@@ -39,13 +39,12 @@ from benchmarks import reads, servers
 from benchmarks.load import median, percentile
 from benchmarks.machine import description
 from config.settings import load_settings
-from tests.builders.factories import make_node, make_queue
 from tests.systems.apps import SECRET_KEY, Api
 from tests.systems.servers import free_port
 
 MOST_CHANGE = 0.05
 CLIENTS, CHANGES_A_SECOND, NODES = 8, 2.0, 40
-START_SECONDS, WARM_UP_SECONDS = 60.0, 3.0
+WARM_UP_SECONDS = 3.0
 LIVELY = text("""
     UPDATE job SET status = 'PENDING', queued_at = created_at, node_names = '[]'
     WHERE id IN (SELECT id FROM job WHERE status = 'COMPLETED' ORDER BY id DESC LIMIT 60)
@@ -104,7 +103,7 @@ def serving(folder: Path, jobs: int, stack: ExitStack) -> Iterator[Server]:
     command = api_command(settings, bind=f"127.0.0.1:{port}")
     process = subprocess.Popen(command, env=child_environment(environment, settings), cwd=folder)
     try:
-        _wait_until_it_answers(process, port)
+        servers.wait_until_it_answers(process, port)
         yield Server(port=port, process=psutil.Process(process.pid), keys=keys, viewers_key=viewers_key, jobs=ids)
     finally:
         process.send_signal(signal.SIGTERM)
@@ -120,13 +119,7 @@ def filled(url: str, folder: Path, jobs: int) -> tuple[list[str], str, list[str]
         (folder / "api").mkdir()
         api = Api(db, folder / "api")
         keys = [api.make_key(Role.SUPER_ADMIN, None) for _ in range(CLIENTS)]
-        for number in range(reads.PROJECTS):
-            api.make_key(Role.USER, f"project-{number}")
-        with db.write() as session:
-            make_queue(session, "gpu")
-            for number in range(NODES):
-                make_node(session, f"node-{number:03}")
-        reads.fill(db, 1, jobs)
+        reads.fill_installation(db, api, jobs=jobs, nodes=NODES)
         with db.write() as session:
             session.execute(LIVELY)
             ids = [str(row.id) for row in session.execute(text("SELECT id FROM job WHERE status = 'PENDING'"))]
@@ -238,18 +231,6 @@ def _change(server: Server, done: threading.Event) -> None:
 def _processor_seconds(process: psutil.Process) -> float:
     times = [each.cpu_times() for each in (process, *process.children(recursive=True))]
     return float(sum(each.user + each.system for each in times))
-
-
-def _wait_until_it_answers(process: "subprocess.Popen[bytes]", port: int) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5).close()
-        except OSError:
-            time.sleep(0.05)
-        else:
-            return
-    sys.exit("the API did not start")
 
 
 def compared(rounds: list[tuple[dict[str, Any], dict[str, Any]]]) -> dict[str, Any]:

@@ -30,13 +30,11 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 
 from app.database.engine import Database, make_engine
 from app.migrations.runner import upgrade
-from app.security.permissions import Role
 from app.services.telemetry import summaries
 from app.web.assets import assets
 from benchmarks import metrics, reads
 from benchmarks.load import median, percentile
 from benchmarks.machine import description
-from tests.builders.factories import make_node, make_queue
 from tests.systems.apps import Api
 from tests.systems.servers import PostgresServer
 
@@ -106,13 +104,7 @@ def measured(url: str, folder: Path, given: argparse.Namespace) -> dict[str, Any
 
 def filled(db: Database, api: Api, given: argparse.Namespace) -> tuple[str, str]:
     """The ids of a job with one long series and of one with many metrics, among all the others."""
-    for number in range(reads.PROJECTS):
-        api.make_key(Role.USER, f"project-{number}")
-    with db.write() as session:
-        make_queue(session, "gpu")
-        for number in range(NODES):
-            make_node(session, f"node-{number:03}")
-    reads.fill(db, 1, given.jobs)
+    reads.fill_installation(db, api, jobs=given.jobs, nodes=NODES)
     with db.write() as session:
         session.execute(LIVELY, {"status": "PENDING", "count": WAITING})
         session.execute(LIVELY, {"status": "TRAINING", "count": RUNNING})
