@@ -78,22 +78,22 @@ def check_url(url: str, allow: tuple[str, ...], *, field: str) -> None:
 
 
 def check_recipients(recipients: Sequence[str], domains: Collection[str], *, field: str) -> None:
-    """Refuse what is no plain email address, recipients that are named twice, and domains that are not allowed."""
+    """Refuse addresses that are not plain, recipients listed twice, and domains that are not allowed."""
     for number, address in enumerate(recipients):
         if ADDRESS.fullmatch(address) is None:
             raise BadSpec(
-                f"{address[:80]!r} is no plain email address such as ana@example.org; write it without a name, and "
+                f"{address[:80]!r} is not a plain email address such as ana@example.org; write it without a name, and "
                 "its domain as punycode (xn--…)",
                 field=f"{field}.{number}",
             )
         if not may_receive(address, domains):
             raise BadSpec(
-                f"no emails are sent to {address.rpartition('@')[2]}; the domains that the administrator allows in "
+                f"emails to {address.rpartition('@')[2]} are not allowed; the domains that the administrator allows in "
                 f"{DOMAINS_SETTING} are {', '.join(domains)}",
                 field=f"{field}.{number}",
             )
     if len({address.lower() for address in recipients}) < len(recipients):
-        raise BadSpec("a recipient stands there twice; name each once", field=field)
+        raise BadSpec("a recipient is listed twice; list each once", field=field)
 
 
 def may_receive(address: str, domains: Collection[str]) -> bool:

@@ -1,9 +1,9 @@
-"""Ports of ranks that have the machine's network, kept from other processes by nftables; see nft(8).
+"""nftables rules that protect the ports of ranks in the machine's network from other processes; see nft(8).
 
-Torch's store, gloo and NCCL serve every client. So rules of the kernel decide, by the host user of an attempt, who
-may connect and whose listener may answer: a listener shows its user when it answers a connection (SYN and ACK).
-It shows none where it answers with a SYN cookie, as it does while too many connections are half open (tcp(7)): such an
-answer matches neither ``meta skuid X`` nor ``meta skuid != X``.
+TCPStore, gloo and NCCL accept every client. The rules decide by the host user of an attempt who may connect, and whose
+listener may answer: the SYN-ACK of a listener carries the user of its socket. A SYN cookie carries none; the kernel
+sends cookies while too many connections are half open (tcp(7)), and they match neither ``meta skuid X`` nor
+``meta skuid != X``.
 """
 
 import fcntl
@@ -34,38 +34,36 @@ _OPENS, _ANSWERS = "tcp flags & (syn | ack) == syn", "tcp flags & (syn | ack) ==
 
 @dataclass(frozen=True, kw_only=True)
 class Guard:
-    """What processes of one attempt on this machine may do, and no others."""
+    """What the rules allow to the processes of one attempt on this machine, and to no others."""
 
-    uids: frozenset[int]  # their users
-    ports: frozenset[int]  # at which they are waited for, known before they listen
-    elsewhere: frozenset[tuple[str, int]] = frozenset()  # (address, port): at which others of the attempt wait
+    uids: frozenset[int]  # the host users of these processes
+    ports: frozenset[int]  # on which they will listen, known beforehand
+    elsewhere: frozenset[tuple[str, int]] = frozenset()  # (address, port) of listeners on other machines
     machines: frozenset[str] = frozenset()  # addresses of all machines with processes of the attempt
-    every_port: bool = True  # listeners at other ports answer to the attempt alone, too
-    confined: bool = False  # the attempt itself reaches these machines alone, and on this one nothing but its own
+    every_port: bool = True  # listeners on other ports, too, accept the attempt only
+    confined: bool = False  # the attempt can connect to these machines only, and here to its own listeners only
 
 
 def set_guard(uid: int, guard: Guard) -> None:
-    """In place of the guard that the user had before. Raises OSError."""
+    """Set the rules for the user's ports, replacing earlier ones. Raises OSError."""
     _set(f"{_PREFIX}{uid}", guard)
 
 
 def remove_guard(uid: int) -> None:
-    """Idempotent. Raises OSError."""
+    """Remove the rules for the user's ports. Idempotent; raises OSError."""
     _remove(f"{_PREFIX}{uid}")
 
 
 def remove_unused_guard(uid: int) -> None:
-    """Unless the user has processes yet, such as those that can't be killed. Idempotent. Raises OSError."""
+    """Remove the rules unless the user still has processes, such as unkillable ones. Idempotent; raises OSError."""
     if uid not in set(users_of_processes()):
         remove_guard(uid)
 
 
 def sweep_guards(uids: Collection[int], locks: Path = LOCKS) -> None:
-    """Remove those of supervisors that were killed: their users are not reserved, and have no processes, any more.
+    """Remove rules that killed supervisors left: their users are no longer reserved and have no processes.
 
-    Raises OSError.
-
-    Users of other ranges are left alone, as their locks may lie in another container.
+    Users of other ranges are left alone, because their locks may be in another container. Raises OSError.
     """
     for uid in guarded_users():
         if uid in uids:
@@ -75,7 +73,7 @@ def sweep_guards(uids: Collection[int], locks: Path = LOCKS) -> None:
 
 
 def guarded_users() -> Iterator[int]:
-    """Users whose ports are guarded."""
+    """The users for whose ports there are rules."""
     for line in _nft("list tables\n").splitlines():
         name = line.rpartition(" ")[2]
         if name.startswith(_PREFIX) and name.removeprefix(_PREFIX).isdecimal():
@@ -83,7 +81,7 @@ def guarded_users() -> Iterator[int]:
 
 
 def own_addresses() -> frozenset[str]:
-    """IP addresses of this network namespace's interfaces, without those of the loopback."""
+    """IP addresses of all interfaces in this network namespace, except loopback."""
     internet = (socket.AF_INET, socket.AF_INET6)
     every = (each for found in psutil.net_if_addrs().values() for each in found if each.family in internet)
     found = {each.address.partition("%")[0] for each in every}
@@ -91,14 +89,14 @@ def own_addresses() -> frozenset[str]:
 
 
 def own_network() -> str:
-    """The same for all processes that share a network namespace, and for no others."""
+    """Identifies this network namespace among all machines."""
     boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return f"{boot_id}/{Path('/proc/self/ns/net').stat().st_ino}"
 
 
 @cache
 def lack_of_guards(uids: str) -> str:
-    """Why no ports are guarded on a node with this setting (`node.uids`), found by trial; empty where they are."""
+    """Why ports can't be guarded on a node with this setting (`node.uids`), found by a trial; empty if they can."""
     if not uids:
         return SWITCHED_OFF
     if os.geteuid() != 0:
@@ -116,7 +114,7 @@ def lack_of_guards(uids: str) -> str:
 
 
 def _tried(uid: int, other: int) -> str:
-    """Has a user listen, and both connect. No process is needed: a socket keeps the user who made it."""
+    """Listen as one user and connect as both. This needs no process: a socket keeps the user that created it."""
     with closing(_socket_of(uid)) as listener, closing(_socket_of(uid)) as own, closing(_socket_of(other)) as strange:
         listener.bind((_FAMILIES["ip"][1], 0))
         listener.listen()
@@ -131,11 +129,11 @@ def _tried(uid: int, other: int) -> str:
             return ""
         finally:
             _remove(f"{_PREFIX}{_TRIAL}")
-    return "rules of nft keep no other user from a port"
+    return "nftables rules do not keep another user from a port"
 
 
 def _socket_of(uid: int) -> socket.socket:
-    """By a thread of its own: it takes the user, and loses the parent-death signal. See setfsuid(2) and prctl(2)."""
+    """Create it in another thread, which takes the user and loses its parent-death signal: setfsuid(2), prctl(2)."""
     with ThreadPoolExecutor(max_workers=1) as thread:
         return thread.submit(_socket_as, uid).result()
 
@@ -183,7 +181,7 @@ def _on_leaving(guard: Guard) -> Iterator[str]:
 
 
 def _on_opening(guard: Guard) -> Iterator[str]:
-    """Connections of the attempt within this machine are noted; those of others to its ports are refused."""
+    """Record connections of the attempt within this machine; reject those of others to its ports."""
     users = _either(guard.uids)
     for family, (version, _) in _FAMILIES.items():
         connection = f"{family} saddr . tcp sport . {family} daddr . tcp dport"
@@ -202,7 +200,7 @@ def _on_opening(guard: Guard) -> Iterator[str]:
 
 
 def _on_own_answer(guard: Guard) -> Iterator[str]:
-    """Listeners of the attempt are noted, and answer to no other, unless the operator shares the network."""
+    """Record listeners of the attempt, and drop their answers to others, unless the operator shares the network."""
     if guard.every_port:
         yield "update @answered { tcp sport }"
         for family, (version, _) in _FAMILIES.items():
@@ -213,7 +211,7 @@ def _on_own_answer(guard: Guard) -> Iterator[str]:
 
 
 def _on_answering(guard: Guard) -> Iterator[str]:
-    """What is not certain to be the attempt's own answer is none: SYN cookies are dropped as answers of others are."""
+    """Drop what is not certainly the attempt's own answer: SYN cookies as well as answers of other users."""
     users = _either(guard.uids)
     yield f"meta skuid {users} goto own"
     if guard.ports:
@@ -248,7 +246,7 @@ def _version(address: str) -> int:
 
 
 def _nft(script: str) -> str:
-    """What it says. The script is one transaction of the kernel's. Raises OSError."""
+    """Run the script as one transaction; its output. Raises OSError."""
     try:
         done = subprocess.run(
             [NFT, "-f", "-"], input=script, capture_output=True, text=True, timeout=_SECONDS, check=False
@@ -262,7 +260,7 @@ def _nft(script: str) -> str:
 
 @contextmanager
 def _locked(path: Path, *, wait: bool) -> Iterator[bool]:
-    """Whether the file is locked by this now; only ``wait`` makes it certain."""
+    """Lock the file; yields whether that succeeded, which is certain only with ``wait``."""
     descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         yield _lock(descriptor, wait=wait)

@@ -29,7 +29,7 @@ class Project(Base):
     egress: Mapped[list[Any]] = mapped_column(default=list, server_default=text("'[]'"))
     # Shells, commands and forwarded ports of people in its jobs: allowed, recorded or off.
     sessions: Mapped[str] = mapped_column(String(16), default=ALLOWED, server_default=ALLOWED)
-    # Whether its jobs make volume claims, or use those that are there alone: create or use.
+    # Whether its jobs may create volume claims, or only use existing ones: create or use.
     claims: Mapped[str] = mapped_column(String(16), default=CREATE_CLAIMS, server_default=CREATE_CLAIMS)
     created_at: Mapped[datetime] = mapped_column(default=utc_now)
 

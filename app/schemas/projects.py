@@ -19,9 +19,7 @@ _SESSIONS = says(
     "shells, commands, forwarded connections and ports of its jobs: allowed, recorded (what shells and commands show "
     "is kept), or off"
 )
-_CLAIMS = says(
-    "volume claims of its jobs: create (a mount may make one that is missing), or use (those that are there alone)"
-)
+_CLAIMS = says("volume claims of its jobs: create (a mount may create a missing one) or use (existing ones only)")
 _DEMANDS = says(
     "capabilities that nodes of its jobs must have, such as sandbox:full: the whole list; also for jobs that wait"
 )

@@ -104,7 +104,7 @@ def egress(name: str, added: tuple[str, ...], removed: tuple[str, ...], as_json:
     help="Whether people may open shells, commands and ports of its running jobs; recorded: what they show is kept.",
 )
 @click.option(
-    "--claims", type=Choice(CLAIM_RIGHTS), help="Whether its jobs may make volume claims, or use those that are there."
+    "--claims", type=Choice(CLAIM_RIGHTS), help="Whether its jobs may create volume claims, or only use existing ones."
 )
 @click.option(
     "--require",

@@ -15,7 +15,7 @@ def may_create(session: Session, project: str) -> bool:
 
 
 def refuse_new_claims(session: Session, project: str, document: JobDocument) -> None:
-    """Raises BadSpec for a job that would make a claim where its project only uses those that are there."""
+    """Raises BadSpec for a job that would create a claim, if its project may only use existing ones."""
     numbers = [number for number, mount in enumerate(document.resource_config.mounts) if mount.create]
     if numbers and not may_create(session, project):
         raise BadSpec(only_uses(project), field=f"resource_config.mounts.{numbers[0]}.create")

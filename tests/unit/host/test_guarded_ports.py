@@ -312,7 +312,7 @@ def test_node_says_why_it_guards_none(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "is empty" in lack_of_guards("")
     assert "single user" in lack_of_guards(f"{FIRST}-{FIRST}")
     monkeypatch.setattr(guarded_ports, "_rules", lambda _: iter(["chain empty { }"]))
-    assert lack_of_guards(f"{FIRST}-{FIRST + 1}") == "rules of nft keep no other user from a port"
+    assert lack_of_guards(f"{FIRST}-{FIRST + 1}") == "nftables rules do not keep another user from a port"
     monkeypatch.setattr(guarded_ports, "NFT", "no-such-nft")
     assert lack_of_guards(f"{FIRST}-{FIRST + 2}") == "nft is not installed: apt install nftables"
 
