@@ -61,7 +61,8 @@ def _refused(jobs: client.CustomObjectsApi) -> int:
 
 
 def _watched(jobs: client.CustomObjectsApi) -> dict[str, Any]:
-    for event in watch.Watch().stream(jobs.list_namespaced_custom_object, **JOBS, timeout_seconds=90):
+    only = {"field_selector": "metadata.name=newest", "timeout_seconds": 90}
+    for event in watch.Watch().stream(jobs.list_namespaced_custom_object, **JOBS, **only):
         conditions = event["object"]["status"]["conditions"]
         if any(each["type"] == "Complete" and each["status"] == "True" for each in conditions):
             return dict(event["object"])
