@@ -23,7 +23,8 @@ from app.http.envelope import request_id
 from app.http.operation import operation_of
 from app.http.request_log import RequestIdMiddleware
 from app.http.slots import Slots
-from app.security.rate_limits import LocalBuckets, RateLimit, RateLimits, SharedBuckets
+from app.security.rate_limits import LocalBuckets, RateLimit, RateLimits
+from app.security.shared_buckets import SharedBuckets
 from app.services.operations.control_plane import control_plane
 from app.services.requests.control_plane import ControlPlane, Rings
 from app.services.requests.wakeups import Dispatcher
@@ -184,8 +185,8 @@ def _rate_limits(settings: Settings) -> RateLimits:
 
 
 def _finish(response: Response) -> Response:
-    for name, value in HEADERS.items():
-        response.headers.setdefault(name, value)
+    given = {name.lower() for name, _ in response.headers}
+    response.headers.extend([(name, value) for name, value in HEADERS.items() if name.lower() not in given])
     response.headers["X-Request-ID"] = request_id()
     dialect().finish(response)
     return response

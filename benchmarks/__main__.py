@@ -28,6 +28,7 @@ BENCHMARKS = {
     "submit": "benchmarks.submit",
     "sweep_beside_ray": "benchmarks.sweep_beside_ray",
     "sweeps": "benchmarks.sweeps",
+    "uploads": "benchmarks.uploads",
     "viewers": "benchmarks.viewers",
     "vocabularies": "benchmarks.vocabularies",
     "web": "benchmarks.web",

@@ -1,11 +1,13 @@
 """Sweeps: from a trial's end to the next trial, what early stopping and TPE are worth, and many short trials (B12).
 
-    python -m benchmarks.sweeps [--observed 100,1000] [--rounds 30] [--databases sqlite,postgresql] [--trials 10000]
+    python -m benchmarks.sweeps [--observed 100,1000] [--rounds 30] [--together 1] [--databases sqlite,postgresql]
+        [--trials 10000]
 
 The loop of a coordinator takes a sweep further in this process, with the process of the method as in the product, on a
 database with as many trials that have ended as ``--observed`` says. A round: a job ends, and the time runs until the
-next trial and its job are stored; beside it stands the processor time of a round, that of the method's process and of
-the database included, which hardly depends on other load of the machine. Nothing trains: the losses by which the worth
+next trial and its job are stored. With ``--together`` as many jobs end, and the time is that until as many trials are
+stored. Beside it stand SQL statements and processor time for a trial, that of the method's process and of the database
+included, which hardly depend on other load of the machine. Nothing trains: the losses by which the worth
 is measured are those of a made-up bowl, whose values fall with the steps. Then a real coordinator runs `--trials` short
 trials (`benchmarks/sweep_trials.py`; 0: none). One JSON line on standard output, a table on standard error.
 """
@@ -26,6 +28,7 @@ from typing import Any
 from sqlalchemy import insert
 
 from app.database.engine import Database, make_engine
+from app.domain.lifecycle.states import JobState
 from app.domain.sweeps.draws import random_values, seed_of
 from app.domain.sweeps.observations import Observation
 from app.domain.sweeps.rungs import RungReport, judge, rungs_of
@@ -39,6 +42,8 @@ from benchmarks import servers, sweep_trials
 from benchmarks.machine import description
 from benchmarks.processor_time import seconds_by_child
 from config.settings import load_settings
+from tests.builders.factories import make_node
+from tests.builders.statements import statements
 from tests.builders.sweep_runs import SweepRun
 from tests.systems.apps import SECRET_KEY, Api
 
@@ -59,15 +64,17 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--observed", default="100,1000")
     parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--together", type=int, default=1, help="trials that run, and end at once")
     parser.add_argument("--databases", default="sqlite,postgresql")
     parser.add_argument("--trials", type=int, default=10_000, help="short ones, on the first of the databases")
     given = parser.parse_args(arguments)
     kinds = given.databases.split(",")
     observed = [int(each) for each in given.observed.split(",")]
-    nexts = [row for kind in kinds for row in ends_to_nexts(kind, observed, given.rounds)]
+    nexts = [row for kind in kinds for row in ends_to_nexts(kind, observed, given.rounds, given.together)]
     report = {
         "benchmark": "sweeps",
         "rounds": given.rounds,
+        "together": given.together,
         "end_to_next": nexts,
         "worth": {"asha_steps": asha_steps(27), "tpe_gap": tpe_gap(trials=60, parallel=8, seeds=range(10))},
         "machine": description(),
@@ -79,7 +86,7 @@ def main(arguments: list[str]) -> None:
     print(json.dumps(report))
 
 
-def ends_to_nexts(kind: str, observed: Sequence[int], rounds: int) -> Iterator[dict[str, Any]]:
+def ends_to_nexts(kind: str, observed: Sequence[int], rounds: int, together: int) -> Iterator[dict[str, Any]]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="trainyard-sweeps-")))
         (url,) = servers.databases(kind, folder, stack, ("trainyard",))
@@ -87,9 +94,11 @@ def ends_to_nexts(kind: str, observed: Sequence[int], rounds: int) -> Iterator[d
         prepare(load_settings({**data, "TRAINYARD_DATABASE_URL": url}))
         db = stack.enter_context(closing(_database(url)))
         api = Api(db, folder)
+        with db.write() as session:
+            make_node(session, "runs-more", devices=2 * together)
         for method in METHODS:
             for number in observed:
-                found = _end_to_next(api, method, number, rounds)
+                found = _end_to_next(api, method, number, rounds, together)
                 yield {"database": kind, "method": method, "observed": number, **found}
 
 
@@ -97,29 +106,48 @@ def _database(url: str) -> Database:
     return Database().bind(make_engine(url))
 
 
-def _end_to_next(api: Api, method: str, observed: int, rounds: int) -> dict[str, float]:
+def _end_to_next(api: Api, method: str, observed: int, rounds: int, together: int) -> dict[str, float]:
     run = SweepRun(
         api,
         parameters=PARAMETERS,
         method={"name": method, "seed": 1},
-        budget={"max_trials": 10_000, "parallel_trials": 1},
+        budget={"max_trials": 10_000, "parallel_trials": together},
     )
     _fill(run, observed)
-    found, spent = [], 0.0
-    with closing(run):
-        run.step()
+    found, spent, count = [], 0.0, rounds * together
+    with closing(run), ExitStack() as counting:
+        _step(run)
+        sent, asked = counting.enter_context(statements(run.db)), 0
         for _ in range(rounds):
-            number = run.sweep().next_number - 1
-            run.train(number, to=1)
-            run.end(number)
+            numbers = [trial.number for trial in run.trials() if trial.state == "RUNNING"]
+            for number in numbers:
+                run.train(number, to=1)
+                run.end(number)
             others = _seconds_of_children()  # outside of the own time: it reads all of /proc
+            asked -= len(sent)
             own, begun = time.process_time(), time.perf_counter()
-            run.step()
+            _step(run)
             found.append(time.perf_counter() - begun)
             spent += time.process_time() - own
+            asked += len(sent)
             spent += _seconds_of_children() - others
-            assert run.sweep().next_number == number + 2
-    return {**_spread(found), "cpu": spent / rounds}
+            assert run.sweep().next_number == numbers[-1] + 1 + together
+        _end_sweep(run)
+    return {**_spread(found), "cpu": spent / count, "statements": asked / count}
+
+
+def _step(run: SweepRun) -> None:
+    while run.step():
+        pass
+
+
+def _end_sweep(run: SweepRun) -> None:
+    """Its devices are for the next one."""
+    run.api.data(run.api.post(f"/v1/sweeps/{run.id}/cancel", {}))
+    for trial in run.trials():
+        if trial.state == "RUNNING":
+            run.end(trial.number, JobState.CANCELLED)
+    run.step()
 
 
 def _seconds_of_children() -> float:
@@ -219,10 +247,11 @@ def _spread(seconds: Sequence[float]) -> dict[str, float]:
 
 
 def table(report: Mapping[str, Any]) -> str:
-    lines = ["| database | method | observed | p50 | p95 | goal (1,000) | processor time |", "|---" * 7 + "|"]
+    heads = ("database", "method", "observed", "p50", "p95", "goal (1,000)", "processor time", "statements")
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     lines += [
         f"| {row['database']} | {row['method']} | {row['observed']} | {row['p50']:.3f} s | {row['p95']:.3f} s "
-        f"| ≤ {END_TO_NEXT_SECONDS[row['method']]} s | {row['cpu']:.3f} s |"
+        f"| ≤ {END_TO_NEXT_SECONDS[row['method']]} s | {row['cpu']:.3f} s | {row['statements']:.1f} |"
         for row in report["end_to_next"]
     ]
     worth = report["worth"]

@@ -51,5 +51,8 @@ class NodeSettings:
     max_storage_mb: int = setting(
         0, "files of a job in its run directory at most, while it runs; 0: no limit", rules.not_negative
     )
+    max_claim_mb: int = setting(
+        0, "files of a volume claim at most, while a job may write to it; 0: no limit", rules.not_negative
+    )
     warm: str = setting("auto", "what is forked for jobs: auto (all), supervisors, or off", rules.warm)
     keep_runs: bool = setting(False, "keep run directories after an attempt's end, for debugging")

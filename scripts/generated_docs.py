@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from app.domain.batches.events import BatchEventType
 from app.domain.errors import ERROR_TYPES
 from app.domain.evaluations.catalog import BENCHMARKS
 from app.domain.evaluations.judging import PARAMETERS as OF_JUDGES
@@ -89,10 +90,14 @@ def recovery_table() -> str:
 
 def event_names() -> str:
     """The kinds of events, and the states, that a webhook may subscribe to."""
-    kinds, of_sweeps, of_services, states = (
-        ", ".join(f"`{name}`" for name in names) for names in (EventType, SweepEventType, ServiceEventType, JobState)
-    )
-    return f"- kinds: {kinds}\n- kinds of sweeps: {of_sweeps}\n- kinds of services: {of_services}\n- states: {states}"
+    named = {
+        "kinds": EventType,
+        "kinds of sweeps": SweepEventType,
+        "kinds of services": ServiceEventType,
+        "kinds of batches": BatchEventType,
+        "states": JobState,
+    }
+    return "\n".join(f"- {what}: {', '.join(f'`{name}`' for name in names)}" for what, names in named.items())
 
 
 def training_hyperparameters() -> str:

@@ -17,6 +17,7 @@ from app.database.engine import Database, make_engine
 from app.migrations.runner import upgrade
 from scripts import lanes
 from tests import guards
+from tests.compiling import compile_tests
 from tests.doubles.bubblewraps import put_forbidden_bubblewrap
 from tests.nightly import is_nightly
 from tests.systems.databases import ReusedDatabases
@@ -27,6 +28,7 @@ from tests.systems.once import build_demo, once
 from tests.systems.servers import PostgresServer, RedisServer
 
 TEMPLATE = "template_migrated"
+SQLITE_FILE = "trainyard.db"
 # The fixture of each kind. PostgreSQL is the stricter one, and what a larger installation has.
 DATABASES = {"sqlite": "sqlite_url", "postgresql": "postgres_url"}
 DEFAULT_DATABASE = "postgresql"
@@ -52,6 +54,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if unknown := set(_chosen_lanes(config)) - set(lanes.table().lanes) - {lanes.EVERYTHING}:
         known = ", ".join([lanes.EVERYTHING, *lanes.table().lanes])
         raise pytest.UsageError(f"--lanes: {', '.join(sorted(unknown))} is not in {lanes.TABLE}, which has {known}")
+    compile_tests(config, lambda path: _is_in_lanes(path, config))
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -217,11 +220,9 @@ def forked_agents(tmp_path_factory: pytest.TempPathFactory, owned_pids: set[int]
 
 
 @pytest.fixture(scope="session")
-def migrated_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def migrated_sqlite(run_directory: Path) -> Path:
     """A migrated SQLite file to copy."""
-    path = tmp_path_factory.mktemp("template") / "trainyard.db"
-    _migrate(f"sqlite:///{path}")
-    return path
+    return once(run_directory / "migrated-sqlite", _make_migrated_sqlite) / SQLITE_FILE
 
 
 @pytest.fixture(scope="session")
@@ -235,7 +236,7 @@ def migrated_postgres(postgres_server: PostgresServer) -> str:
 @pytest.fixture
 def sqlite_url(migrated_sqlite: Path, tmp_path: Path) -> str:
     """A fresh migrated SQLite database."""
-    path = tmp_path / "trainyard.db"
+    path = tmp_path / SQLITE_FILE
     shutil.copyfile(migrated_sqlite, path)
     return f"sqlite:///{path}"
 
@@ -297,6 +298,11 @@ def _is_in_lanes(path: Path, config: pytest.Config) -> bool:
 
 def _chosen_lanes(config: pytest.Config) -> list[str]:
     return str(config.getoption("lanes")).split(",")
+
+
+def _make_migrated_sqlite(directory: Path) -> None:
+    directory.mkdir()
+    _migrate(f"sqlite:///{directory / SQLITE_FILE}")
 
 
 def _migrate(url: str) -> None:

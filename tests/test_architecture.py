@@ -69,6 +69,7 @@ ENVIRONMENT = {
     "workers/rank/environment.py": "makes the ranks' environment from its own",
     "workers/trainers/checkpoint_shards.py": "the launcher says which node a rank is on",
     "workers/trainers/deepspeed/configuration.py": "tells DeepSpeed which kind of device to use",
+    "workers/trainers/deepspeed/whole_weights.py": "the same: it has only files to read",
     "workers/rank/mpi.py": "hands it on to mpirun, with the settings of this node",
     "workers/rank/mpi_part.py": "is started by mpirun's parent, which names its plan so",
     "workers/rank/mpi_rank.py": "runs under mpirun, whose variables say which rank it is",

@@ -48,9 +48,8 @@ _JOB, _DRY_RUN = JobSchema(), DryRunSchema()
 )
 def submit_job(query: dict[str, Any], body: JobDocument) -> Reply:
     wanted: dict[str, Any] = {"project": query.get("project"), "forwarded": forwarded_tokens()}
-    submitted = body.to_json()
-    refuse(submitted, FIELDS)
-    warnings = warnings_of(submitted, FIELDS)
+    refuse(body, FIELDS)
+    warnings = warnings_of(body, FIELDS)
     if query["dry_run"]:
         # Not stored under an Idempotency-Key: a dry run has no effect to repeat.
         plan = dry_run.plan(plane(), caller(), body, **wanted)

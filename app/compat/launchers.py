@@ -5,7 +5,7 @@
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from app.compat import mpirun, mpirun_texts
@@ -35,8 +35,11 @@ class Launch(NamedTuple):
     is_longer: bool = False
 
 
-def parse_launcher(command: Sequence[str], field: str) -> Launch:
-    """The ranks' command and the launcher's options; another command is returned as it is. Raises BadSpec."""
+def parse_launcher(command: Sequence[str], field: str, variables: Mapping[str, str]) -> Launch:
+    """The ranks' command and the launcher's options; another command is returned as it is. Raises BadSpec.
+
+    ``variables``: those of the job, by which a command may start mpirun, too.
+    """
     if not command:
         return Launch([])
     program = command[0].rpartition("/")[2]
@@ -46,15 +49,17 @@ def parse_launcher(command: Sequence[str], field: str) -> Launch:
         return _torchrun(command[3:], python=[command[0]])
     if (found := mpirun.of_words(command, field)) is not None:
         return _launch(*found)
-    if program in _SHELLS and len(command) > 2 and _COMMAND_OF_SHELL.fullmatch(command[1]):
-        return _of_shell(command, field)
-    return Launch(list(command), is_longer=mpirun_texts.is_part_of(command))
+    by_variables = mpirun_texts.is_by_variables(command, variables)
+    has_text = len(command) > 2 and _COMMAND_OF_SHELL.fullmatch(command[1]) and not command[2].startswith("-")
+    if program in _SHELLS and has_text:
+        return _of_shell(command, field, by_variables=by_variables)
+    return Launch(list(command), is_longer=mpirun_texts.is_part_of(command) or by_variables)
 
 
-def _of_shell(command: Sequence[str], field: str) -> Launch:
+def _of_shell(command: Sequence[str], field: str, *, by_variables: bool) -> Launch:
     found = mpirun.of_text(command[2], field)
     if found is None or found.text is None:
-        return Launch(list(command), is_longer=found is not None)
+        return Launch(list(command), is_longer=found is not None or by_variables)
     words = [*command[:2], found.text, *command[3:]] if found.text else []
     return _launch(words, found.options)
 

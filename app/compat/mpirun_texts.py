@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import takewhile
 
 PROGRAMS = ("mpirun", "mpiexec")
@@ -35,6 +35,16 @@ _USED = re.compile(r"\$\{?([A-Za-z_]\w*)")
 # Programs that give what follows them, or the value of an option, to a shell or start it: of another machine or user.
 _STARTERS = frozenset({"eval", "ssh", "rsh", "pdsh", "su", "runuser", "script", "flock", "xargs", "parallel", "watch"})
 _SPLIT = re.compile(r"-[a-z0]*S|--split-string=?")  # of env
+# Programs that start the one after their options, with those options whose value is a word of its own.
+_WRAPPERS = {
+    **dict.fromkeys((*_BEFORE_COMMANDS, "nohup", "setsid", "taskset", "command", "builtin", "unbuffer"), ""),
+    "time": "fo", "exec": "a", "env": "uC", "timeout": "ks", "numactl": "CNaimpw", "nice": "n", "ionice": "cnp",
+    "stdbuf": "eio", "chrt": "DPT", "sudo": "CDTghprtu",
+}  # fmt: skip
+_AMOUNT = re.compile(r"[0-9][\w.,:/+-]*")
+_EXPANDED = re.compile(r"\$\(([A-Za-z_]\w*)\)|\$\{([A-Za-z_]\w*)\}|\$([A-Za-z_]\w*)", re.ASCII)
+_DEFAULT = re.compile(r"\$\{[A-Za-z_]\w*:?[-=+]([^{}]*)\}", re.ASCII)
+_MOST_EXPANDED = 1 << 20  # characters; a text that gets longer by variables with mpirun is taken for one that starts it
 
 
 def is_mpirun(word: str) -> bool:
@@ -46,6 +56,27 @@ def is_part_of(words: Sequence[str]) -> bool:
     return is_in(shlex.join(words))
 
 
+def is_by_variables(words: Sequence[str], variables: Mapping[str, str]) -> bool:
+    """Whether mpirun comes from variables of the job: `$(NAME)` stands for one, and in the text of a shell `$NAME`."""
+    return is_in(_expanded(words, variables))
+
+
+def _expanded(words: Sequence[str], variables: Mapping[str, str]) -> str:
+    """The command with the variables that have mpirun; empty without them."""
+    named = {name: value for name, value in variables.items() if any(each in value for each in PROGRAMS)}
+    has_text = any(_is_shell(word) or word.rpartition("/")[2] in {*_STARTERS, "env"} for word in words)
+
+    def value_of(found: re.Match[str]) -> str:
+        name = found[1] or (has_text and (found[2] or found[3])) or ""
+        return named.get(name, found[0])
+
+    if not named:
+        return ""
+    text = "".join(words)
+    size = sum(len(value_of(found)) for found in _EXPANDED.finditer(text))
+    return PROGRAMS[0] if size > _MOST_EXPANDED else shlex.join(_EXPANDED.sub(value_of, word) for word in words)
+
+
 def is_in(text: str, shells: int = 0) -> bool:
     """Whether a command of a shell's text starts mpirun, as far as its words show that.
 
@@ -53,6 +84,7 @@ def is_in(text: str, shells: int = 0) -> bool:
     """
     if shells > _MOST_SHELLS:
         return any(name in text for name in PROGRAMS)
+    text = _DEFAULT.sub(r"\1", text) if any(name in text for name in PROGRAMS) else text
     if _FOUND.search(text) or not {*_VARIABLE.findall(text)}.isdisjoint(_USED.findall(text)):
         return True
     at, words, documents, knows_documents = 0, list[str](), list[str](), True
@@ -92,18 +124,34 @@ def _starts(words: Sequence[str], shells: int) -> bool:
     program, rest = (_value(words[at]) if at < len(words) else ""), words[at + 1 :]
     if program in _NAMES_ONLY or (program == "command" and rest[:1] in (["-v"], ["-V"])):
         return False
-    if is_mpirun(program) or any(map(is_mpirun, words)):
+    if is_mpirun(program) or any(map(is_mpirun, words)) or is_mpirun(_wrapped(words)):
         return True
     inner = _texts_of(words[at:])
     return bool(inner) and is_in(" ".join(inner), shells + 1)
+
+
+def _wrapped(words: Sequence[str]) -> str:
+    """The program that a command starts, also by others such as nohup, without the quotes around it."""
+    with_values, rest = "", iter(words)
+    for word in rest:
+        value = _value(word)
+        if value.startswith("-"):
+            if len(value) == 2 and value[1] in with_values:
+                next(rest, "")
+        elif not _AMOUNT.fullmatch(value) and not ASSIGNED.match(value):
+            if (options := _WRAPPERS.get(value.rpartition("/")[2])) is None:
+                return value
+            with_values = options
+    return ""
 
 
 def _texts_of(words: Sequence[str]) -> Sequence[str]:
     """The texts that a command gives to a shell, or has another program start, as these get them: without quotes."""
     shell = next((number for number, word in enumerate(words) if _is_shell(word)), len(words))
     options = (number for number in range(shell + 1, len(words)) if _COMMAND_OF_SHELL.fullmatch(words[number]))
-    if (text := next(options, len(words)) + 1) < len(words):
-        return [_value(words[text])]
+    after_option = words[next(options, len(words)) + 1 :]
+    if (text := next((word for word in after_option if not word.startswith("-")), None)) is not None:
+        return [_value(text)]
     names = [word.rpartition("/")[2] for word in words]
     if (starter := next((number for number, name in enumerate(names) if name in _STARTERS), None)) is not None:
         return list(map(_value, words[starter + 1 :]))

@@ -48,4 +48,5 @@ def new_id(prefix: str) -> str:
     """``job-0193…``; ids of one process sort by creation, even within a millisecond."""
     stamp = _clock.stamp()
     value = (stamp >> 12) << 80 | 0x7 << 76 | (stamp & 0xFFF) << 64 | 0b10 << 62 | secrets.randbits(62)
-    return f"{prefix}-{uuid.UUID(int=value)}"
+    digits = f"{value:032x}"
+    return f"{prefix}-{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"  # as of `uuid.UUID`

@@ -15,7 +15,7 @@ EMAIL_FORMAT = "email"
 LONGEST_TEXT = 500
 LONGEST_SUBJECT = 150
 # Kinds of subjects: the key in a payload, and the field with the id.
-_SUBJECTS = (("job", "job_id"), ("sweep", "sweep_id"), ("service", "service_id"))
+_SUBJECTS = (("job", "job_id"), ("sweep", "sweep_id"), ("service", "service_id"), ("batch", "batch_id"))
 _SYMBOLS = {
     JobState.COMPLETED: "✅",
     JobState.FAILED: "❌",
@@ -23,7 +23,7 @@ _SYMBOLS = {
     JobState.PAUSED: "⏸",
     JobState.TRAINING: "▶",
 }
-_PAGES = {"job": "jobs", "sweep": "sweeps"}  # of the dashboard, by kind of subject; services have none
+_PAGES = {"job": "jobs", "sweep": "sweeps"}  # of the dashboard, by kind of subject; services and batches have none
 # Controls, also those of the direction of text, lone surrogates, and separators of lines.
 _NOT_SHOWN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _SLACK_ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})

@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Sequence
 from datetime import timedelta
 
+from app.domain.batches.events import BatchEventType
 from app.domain.errors import BadSpec
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import JobState
@@ -15,11 +16,12 @@ from app.domain.sweeps.events import SweepEventType
 
 TEST_EVENT = "webhook.test"
 DELIVERY_STATES = ("waiting", "delivered", "given_up")
-# Names that a webhook may subscribe to: event types of jobs, sweeps and services, and job states.
+# Names that a webhook may subscribe to: event types of jobs, sweeps, services and batches, and job states.
 EVENT_NAMES: tuple[str, ...] = (
     *(str(kind) for kind in EventType),
     *(str(kind) for kind in SweepEventType),
     *(str(kind) for kind in ServiceEventType),
+    *(str(kind) for kind in BatchEventType),
     *(str(state) for state in JobState),
 )
 

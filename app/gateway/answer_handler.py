@@ -21,7 +21,7 @@ from app.domain.spec.inference import EMBED, GENERATE, SCORE
 from app.gateway.backend import Backend, Credentials
 from app.gateway.cancelled import CancelledAnswers
 from app.gateway.client_address import address_of
-from app.gateway.dispatch import VIEW_SECONDS, Asked, Dispatch, Outcome
+from app.gateway.dispatch import Asked, Dispatch, Outcome
 from app.gateway.event_stream import Tokens
 from app.gateway.failures import NoReplica, failure_of
 from app.gateway.figures import Figures
@@ -220,7 +220,7 @@ class AnswerHandler(RequestHandler):
     async def _dispatched(self, asked: Asked, key: UsageKey) -> None:
         """Have it answered, and count what that took, however it ends."""
         began = time.monotonic()
-        view = await self._gateway.backend.service(asked.service_id, max_age=VIEW_SECONDS)
+        view = await self._gateway.backend.service(asked.service_id)
         # What another project asks is none of this one's.
         sample = self._reply.sample = None if asked.alias else self._gateway.samples.begin(view)
         outcome = Outcome(499, Tokens())  # the client hung up
@@ -301,6 +301,7 @@ def _asked(kind: Kind, route: Route, body: Mapping[str, Any], request_id: str) -
         body=json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode(),
         headers=headers,
         streams=streams,
+        adapter=route.adapter or "",
         keeps_usage=keeps_usage,
         alias=route.model if route.shared else "",
     )

@@ -2,8 +2,6 @@
 
 import asyncio
 import hashlib
-import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,10 +12,11 @@ from app.domain.serving.document import ServiceDocument, ServiceLimits
 from app.domain.serving.states import ServiceState
 from app.domain.spec.locations.hosts import holder_of
 from app.domain.token_bucket import Rate
+from app.gateway.remembered import Remembered
 from app.models import Service
 from app.security import job_tokens
 from app.security.permissions import Caller, Permission
-from app.security.rate_limits import LocalBuckets, RateLimit, SharedBuckets
+from app.security.rate_limits import LateBuckets, LocalBuckets, RateLimit
 from app.services.access import api_keys, denied_requests, projects
 from app.services.access.denied_requests import Denial, DenialThrottle
 from app.services.attempts import job_callers
@@ -31,11 +30,11 @@ from config.settings import Settings
 
 ROUTE_SECONDS = 0.9
 CALLER_SECONDS = 0.9  # after which a revoked key is refused
-MAX_REMEMBERED = 10_000
+VIEW_SECONDS = 0.5  # how old what is known of a service may be for a request
+AHEAD = 2 / 3  # of these times: then what requests keep asking for is read anew, before one has to wait for it
 ANONYMOUS = "anonymous"
 _DENIED = (CredentialsInvalid, CredentialsMissing, Forbidden, NotYours)
 _Value = TypeVar("_Value")
-_Name = TypeVar("_Name")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,24 +73,19 @@ class Backend:
         self._secret_key = settings.security.secret_key
         self._makes_services = settings.serving.auto
         self._threads = ThreadPoolExecutor(settings.gateway.threads, thread_name_prefix="gateway-db")
-        self._callers: OrderedDict[bytes, tuple[float, Caller]] = OrderedDict()
-        self._routes: OrderedDict[tuple[str | None, str, str], tuple[float, Route]] = OrderedDict()
-        self._views: dict[str, tuple[float, ServiceView]] = {}
-        self._reading: dict[str, asyncio.Task[ServiceView]] = {}
+        self._callers = Remembered[bytes, Caller](seconds=CALLER_SECONDS, ahead=CALLER_SECONDS * AHEAD)
+        self._routes = Remembered[tuple[str | None, str, str], Route](
+            seconds=ROUTE_SECONDS, ahead=ROUTE_SECONDS * AHEAD
+        )
+        self._views = Remembered[str, ServiceView](seconds=VIEW_SECONDS, ahead=VIEW_SECONDS * AHEAD)
         self._denials = DenialThrottle()
-        buckets = SharedBuckets(settings.broker.url) if settings.broker.url else LocalBuckets()
+        buckets = LateBuckets(settings.broker.url) if settings.broker.url else LocalBuckets()
         wrong = Rate(settings.api.wrong_keys_per_second, settings.api.wrong_keys_burst)
         self._wrong_keys = RateLimit(wrong, buckets)
 
     async def caller(self, credentials: Credentials) -> Caller:
         """Who asks, with the permission to. Raises Unauthenticated, LimitExceeded, Forbidden and NotFound."""
-        asks = credentials.digest
-        known = self._callers.get(asks)
-        if known is not None and time.monotonic() - known[0] <= CALLER_SECONDS:
-            return known[1]
-        found = await self.on_thread(self._caller, credentials)
-        _remember(self._callers, asks, found)
-        return found
+        return await self._callers.get(credentials.digest, lambda: self.on_thread(self._caller, credentials))
 
     async def holder(self, credentials: Credentials) -> Caller:
         """Whose key it is, whatever it permits. Raises Unauthenticated and LimitExceeded."""
@@ -99,25 +93,15 @@ class Backend:
 
     async def route(self, caller: Caller, model: str, task: str) -> Route:
         """The service that answers for the model; may make one. Raises NotFound and Conflict."""
-        wanted = (caller.project, model, task)
-        known = self._routes.get(wanted)
-        if known is not None and time.monotonic() - known[0] <= ROUTE_SECONDS:
-            return known[1]
         auto = self._makes_services
-        found = await self.on_thread(lambda: routing.route(self._plane, caller, model, task=task, auto=auto))
-        _remember(self._routes, wanted, found)
-        return found
+        return await self._routes.get(
+            (caller.project, model, task),
+            lambda: self.on_thread(lambda: routing.route(self._plane, caller, model, task=task, auto=auto)),
+        )
 
-    async def service(self, service_id: str, *, max_age: float) -> ServiceView:
-        """The service, read at most ``max_age`` seconds ago; requests that want it at a time share one reading."""
-        known = self._views.get(service_id)
-        if known is not None and time.monotonic() - known[0] <= max_age:
-            return known[1]
-        reading = self._reading.get(service_id)
-        if reading is None:
-            reading = self._reading[service_id] = asyncio.create_task(self._read(service_id))
-            reading.add_done_callback(lambda _: self._reading.pop(service_id, None))
-        return await asyncio.shield(reading)
+    async def service(self, service_id: str, *, max_age: float = VIEW_SECONDS) -> ServiceView:
+        """The service, read at most ``max_age`` seconds ago."""
+        return await self._views.get(service_id, lambda: self.on_thread(self._view, service_id), max_age=max_age)
 
     async def report(self, counts: Mapping[str, Load]) -> None:
         await self.on_thread(lambda: loads.report(self._plane.db, self._gateway_id, counts))
@@ -133,13 +117,6 @@ class Backend:
 
     def close(self) -> None:
         self._threads.shutdown()
-
-    async def _read(self, service_id: str) -> ServiceView:
-        view = await self.on_thread(self._view, service_id)
-        self._views[service_id] = (time.monotonic(), view)
-        if view.status == ServiceState.ENDED:
-            self._views.pop(service_id, None)
-        return view
 
     def _view(self, service_id: str) -> ServiceView:
         with self._plane.db.snapshot() as session:
@@ -196,10 +173,3 @@ class Backend:
         )
         source = actor if actor != ANONYMOUS else holder_of(credentials.address)
         denied_requests.note(self._plane.db, self._denials, source, denial)
-
-
-def _remember(known: OrderedDict[_Name, tuple[float, _Value]], name: _Name, value: _Value) -> None:
-    known[name] = (time.monotonic(), value)
-    known.move_to_end(name)
-    if len(known) > MAX_REMEMBERED:
-        known.popitem(last=False)

@@ -5,7 +5,6 @@ What has not begun to be answered goes to another replica when its own dies. Wha
 
 import asyncio
 import logging
-import random
 import time
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field, replace
@@ -15,7 +14,8 @@ from tornado.iostream import StreamClosedError
 
 from app.domain.errors import Conflict, LimitExceeded, NotFound
 from app.domain.serving.states import ServiceState
-from app.gateway.backend import Backend, ServiceView
+from app.gateway import choosing
+from app.gateway.backend import VIEW_SECONDS, Backend, ServiceView
 from app.gateway.event_stream import EventStream, Tokens, tokens_of
 from app.gateway.exchange import Broken, exchange
 from app.gateway.failures import Failure, NoReplica, ReplicaLost, failure_of
@@ -24,8 +24,7 @@ from app.gateway.pool import NotConnected, Pool
 from app.gateway.reply import ClientGone, Reply
 from app.services.serving.endpoints import Endpoint
 
-VIEW_SECONDS = 0.5  # how old what is known of a service may be for a request
-HELD_VIEW_SECONDS = 0.1  # and while requests wait for a replica
+HELD_VIEW_SECONDS = 0.1  # how old what is known of a service may be while requests wait for a replica
 HELD_POLL_SECONDS = 0.1
 FIRST_COMMENT_SECONDS, COMMENT_SECONDS = 2.0, 5.0
 REST_SECONDS = 0.5  # an endpoint that failed gets no request for so long
@@ -43,6 +42,7 @@ class Asked:
     body: bytes
     headers: Mapping[str, str] = field(default_factory=dict)
     streams: bool = False
+    adapter: str = ""  # which is to answer; empty: the service's own model
     keeps_usage: bool = False  # the client wants the event with the usage of a stream
     alias: str = ""  # what the client sees of a service of another project
 
@@ -86,11 +86,12 @@ class _Answer:
         if not events or self.client_gone:
             return None
         self.has_events = True
-        return self._send(events)
+        written = self.reply.events(events)
+        return None if written is None else self._sent(written)
 
-    async def _send(self, events: bytes) -> None:
+    async def _sent(self, written: Awaitable[None]) -> None:
         try:
-            await self.reply.events(events)
+            await written
         except (ClientGone, StreamClosedError):
             self.client_gone = True
 
@@ -166,10 +167,10 @@ class Dispatch:
         return Outcome(503, answer.stream.tokens)
 
     async def _endpoint(self, asked: Asked, reply: Reply, began: float) -> Endpoint:
-        """The replica with the least to do; waits for one, as long as the service says."""
+        """The replica with the least to do, or with the adapter; waits for one, as long as the service says."""
         view = await self._view(asked, VIEW_SECONDS)
         is_first = reply.stream is None  # it has not waited for a replica: a short patience does not count
-        found = self._least_loaded(view)
+        found = self._chosen(view, asked.adapter)
         if found is not None and (is_first or not self._is_late(view, began)):
             return found
         if self._loads.waiting(asked.service_id) >= view.limits.max_waiting:
@@ -189,7 +190,7 @@ class Dispatch:
             if self._is_late(view, began):
                 waited = f"no replica of {view.name} has answered within {view.limits.cold_start_seconds} s"
                 raise NoReplica(f"{waited}{_because(view)}", retry_after_seconds=10)
-            if (found := self._least_loaded(view)) is not None:
+            if (found := self._chosen(view, asked.adapter)) is not None:
                 return found
             if asked.streams and time.monotonic() >= comment_at:
                 await reply.comment(view.why or "waiting for a replica")
@@ -206,10 +207,10 @@ class Dispatch:
             raise Conflict(f"the project of {asked.alias} does not serve it now")
         return replace(view, name=asked.alias, why="")
 
-    def _least_loaded(self, view: ServiceView) -> Endpoint | None:
+    def _chosen(self, view: ServiceView, adapter: str) -> Endpoint | None:
         now = time.monotonic()
         ready = [each for each in view.endpoints if self._resting.get(each, 0.0) <= now]
-        return min(ready, key=lambda each: (self._loads.at(each), random.random()), default=None)  # noqa: S311
+        return choosing.chosen(ready, self._loads.at, adapter)
 
     def _is_late(self, view: ServiceView, began: float) -> bool:
         return time.monotonic() - began > view.limits.cold_start_seconds

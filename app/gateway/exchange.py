@@ -1,17 +1,20 @@
 """One request to an engine over a connection of the pool, and its answer."""
 
+import asyncio
 from collections.abc import Awaitable, Mapping
 from typing import Protocol
 
 from tornado.http1connection import HTTP1Connection, HTTP1ConnectionParameters
-from tornado.httputil import HTTPHeaders, HTTPMessageDelegate, RequestStartLine, ResponseStartLine
+from tornado.httputil import HTTPHeaders, HTTPInputError, HTTPMessageDelegate, RequestStartLine, ResponseStartLine
 from tornado.iostream import StreamClosedError
 
 from app.domain.errors import InvalidRequest
+from app.gateway.chunks import BadChunk, Chunks
 from app.gateway.pool import Connection
 
 MAX_ANSWER_BYTES = 64 << 20
 MAX_HEADER_BYTES = 64 << 10
+READ_BYTES = 64 << 10  # at a time
 UNLIMITED_BYTES = 1 << 40  # the delegate limits answers, so that it can say so
 
 
@@ -30,6 +33,28 @@ class Receiver(Protocol):
 
     def data(self, chunk: bytes) -> Awaitable[None] | None:
         """A part of the body; reading continues when the result is done, which may raise Broken."""
+
+
+class _Engine(HTTP1Connection):
+    """Reads chunks as they come: tornado reads the size, the content and the end of each by itself.
+
+    That makes it stop and start to watch the connection for each event of a stream.
+    """
+
+    async def _read_chunked_body(self, delegate: HTTPMessageDelegate) -> None:
+        chunks, work = Chunks(), 0
+        while not chunks.is_complete:
+            piece = await self.stream.read_bytes(READ_BYTES, partial=True)
+            try:
+                content = chunks.feed(piece)
+            except BadChunk as error:
+                raise HTTPInputError(str(error)) from error
+            if content:
+                await self._deliver_body(delegate, content)
+            work += len(piece)
+            if work >= READ_BYTES:  # other requests are served between, however fast this engine is
+                work = 0
+                await asyncio.sleep(0)
 
 
 class _Delegate(HTTPMessageDelegate):
@@ -65,7 +90,7 @@ async def exchange(
     """
     delegate = _Delegate(connection, receiver)
     parameters = HTTP1ConnectionParameters(max_body_size=UNLIMITED_BYTES, max_header_size=MAX_HEADER_BYTES)
-    http = HTTP1Connection(connection.stream, is_client=True, params=parameters)
+    http = _Engine(connection.stream, is_client=True, params=parameters)
     is_whole = False
     try:
         sent = HTTPHeaders({**headers, "Host": "engine", "Content-Length": str(len(body))})

@@ -40,16 +40,22 @@ class Reply:
 
     async def comment(self, text: str) -> None:
         """A line that clients ignore: it keeps the connection open, and people may read it."""
-        await self.events(f": {' '.join(text.split())}\n\n".encode())
+        written = self.events(f": {' '.join(text.split())}\n\n".encode())
+        if written is not None:
+            await written
 
-    def events(self, events: bytes) -> Awaitable[None]:
-        """Send events at once; done when the client can take more. The result raises ClientGone."""
+    def events(self, events: bytes) -> Awaitable[None] | None:
+        """Send events at once; None, or done when the client can take more. The result raises ClientGone."""
         if not self.has_begun:
             self._begin(200, {**_EVENTS, **self.headers})
         if self.sample is not None:
             self.sample.add(events)
         self._handler.write(events)
-        return self._flushed()
+        written = self._handler.flush()
+        if written.done():
+            written.exception()  # a client that has gone cancels the request by itself
+            return None
+        return self._flushed(written)
 
     def end(self) -> None:
         """The end of a stream."""
@@ -80,11 +86,7 @@ class Reply:
         if stream is not None:
             stream.close()
 
-    async def _flushed(self) -> None:
-        written = self._handler.flush()
-        if written.done():
-            written.exception()  # a client that has gone cancels the request by itself
-            return
+    async def _flushed(self, written: "asyncio.Future[None]") -> None:
         try:
             await asyncio.wait_for(asyncio.shield(written), STUCK_SECONDS)
         except TimeoutError as error:

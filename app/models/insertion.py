@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC
 from functools import cache, lru_cache
 from itertools import groupby
 from operator import itemgetter
@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Dialect, Select
 from sqlalchemy.orm import Session
 from sqlalchemy.orm.attributes import manager_of_class
 
-from app.models.base import Base
+from app.models.base import Base, UtcDateTime
 
 Values = dict[str, Any]
 Row = TypeVar("Row", bound=Base)
@@ -24,9 +24,13 @@ def new_row(kind: type[Row], **values: Any) -> Row:
     record what is set.
     """
     row: Row = manager_of_class(kind).new_instance()
-    fixed, made = _defaults(kind)
-    vars(row).update({**fixed, **{name: make(None) for name, make in made.items() if name not in values}, **values})
+    vars(row).update(_with_defaults(kind, values))
     return row
+
+
+def set_columns(row: Base, **values: Any) -> None:
+    """Change a row of `new_row` that is in no session yet, in the same way."""
+    vars(row).update(values)
 
 
 def insert_now(session: Session, rows: Iterable[Base]) -> None:
@@ -75,7 +79,7 @@ class GuardedInsert:
 
 def fill(row: Base) -> None:
     """Set the column defaults of a new row now, so that it can be serialized before or without being read back."""
-    for name, value in _with_defaults(type(row), row).items():
+    for name, value in _values(type(row), row).items():
         setattr(row, name, value)
 
 
@@ -83,7 +87,7 @@ _Tables = list[tuple[type[Base], list[Values]]]
 
 
 def _by_table(rows: Iterable[Base]) -> _Tables:
-    tables = [(kind, [_with_defaults(kind, row) for row in alike]) for kind, alike in groupby(rows, type)]
+    tables = [(kind, [_values(kind, row) for row in alike]) for kind, alike in groupby(rows, type)]
     for kind, each in tables:
         if any(values.keys() != each[0].keys() for values in each):
             raise ValueError(f"rows of {kind.__name__} inserted at once must fill the same columns")
@@ -100,7 +104,7 @@ def _filled(tables: _Tables) -> tuple[tuple[type[Base], tuple[str, ...]], ...]:
 
 
 def _document(tables: _Tables) -> str:
-    return json.dumps([[_texts(values) for values in each] for _, each in tables])
+    return json.dumps([[_texts(kind, values) for values in each] for kind, each in tables])
 
 
 @lru_cache(maxsize=64)
@@ -172,8 +176,13 @@ def _listed(names: tuple[str, ...]) -> str:
     return ", ".join(f'"{name}"' for name in names)
 
 
-def _with_defaults(kind: type[Base], row: Base) -> Values:
-    given = {name: value for name, value in vars(row).items() if name != "_sa_instance_state"}
+def _values(kind: type[Base], row: Base) -> Values:
+    given = {**vars(row)}
+    del given["_sa_instance_state"]
+    return _with_defaults(kind, given)
+
+
+def _with_defaults(kind: type[Base], given: Values) -> Values:
     fixed, made = _defaults(kind)
     return {**fixed, **{name: make(None) for name, make in made.items() if name not in given}, **given}
 
@@ -187,9 +196,12 @@ def _defaults(kind: type[Base]) -> tuple[Values, dict[str, Any]]:
     return fixed, {name: default.arg for name, default in given.items() if default.is_callable}
 
 
-def _texts(values: Values) -> Values:
+def _texts(kind: type[Base], values: Values) -> Values:
     """Datetimes in PostgreSQL's text form; a datetime within a JSON document still fails to serialize."""
-    return {
-        name: value.astimezone(UTC).isoformat(timespec="milliseconds") if isinstance(value, datetime) else value
-        for name, value in values.items()
-    }
+    given = {name: value for name in _moments(kind) if (value := values.get(name)) is not None}
+    return {**values, **{name: at.astimezone(UTC).isoformat(timespec="milliseconds") for name, at in given.items()}}
+
+
+@cache
+def _moments(kind: type[Base]) -> tuple[str, ...]:
+    return tuple(column.name for column in kind.__table__.columns if isinstance(column.type, UtcDateTime))

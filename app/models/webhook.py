@@ -59,6 +59,8 @@ class WebhookDelivery(Base):
     next_try_at: Mapped[datetime | None]  # NULL: at once, independent of the writer's clock
     # Recipients whom an email has reached while others have to be tried again.
     reached: Mapped[list[Any]] = mapped_column(default=list, server_default=text("'[]'"))
+    # Recipients whom the mail server will never take, with its answer: they are not asked for again.
+    refused: Mapped[dict[str, Any]] = mapped_column(default=dict, server_default=text("'{}'"))
     status_code: Mapped[int | None]
     problem: Mapped[str] = mapped_column(Text, default="")
     created_at: Mapped[datetime] = mapped_column(default=utc_now)

@@ -1,10 +1,15 @@
 """The base schemas of requests: a message about an unknown field names the one that was meant; null omits a field."""
 
+from functools import cached_property
 from typing import Any, ClassVar
 
-from marshmallow import Schema, ValidationError, missing, pre_load
+from marshmallow import RAISE, Schema, ValidationError, missing, pre_load
+from marshmallow.fields import Field
+from marshmallow.utils import set_value
 
 from app.domain.spec.hyperparameters.places import unknown_field
+
+_Place = tuple[int, str, str, Field[Any]]  # its number in the order of loading, its name on the wire, its attribute
 
 
 class RequestSchema(Schema):
@@ -36,20 +41,46 @@ class DocumentSchema(RequestSchema):
         return {k: v for k, v in values.items() if v is not None or k not in self.fields or self.fields[k].required}
 
     def _deserialize(self, data: Any, **how: Any) -> Any:  # noqa: ANN401 – as marshmallow's
-        """As marshmallow's, without the fields that are neither given nor would say anything: three of four.
+        """As marshmallow's, in a third of its time: it asks only fields that are given or would say something.
 
         Were it never called, loading a document would take twice as long, and that is all.
         """
-        if not isinstance(data, dict):
+        if (
+            not isinstance(data, dict)
+            or how.get("many")
+            or how.get("partial") is not None
+            or how.get("unknown", RAISE) != RAISE
+        ):
             return super()._deserialize(data, **how)
-        asked = object.__new__(type(self))
-        vars(asked).update(vars(self))
-        asked.load_fields = {
-            name: field
-            for name, field in self.load_fields.items()
-            if (field.data_key or name) in data or field.required or field.load_default is not missing
+        errors: Any = how["error_store"]  # its methods have no types
+        known, always = self._places
+        given = [known[name] for name in data if name in known]
+        found: dict[str, Any] = self.dict_class()
+        for place in sorted({*given, *always}):
+            _, name, attribute, field = place
+            try:
+                value = field.deserialize(data.get(name, missing), name, data)
+            except ValidationError as error:
+                errors.store_error(error.messages, name)
+                value = error.valid_data or missing
+            if value is not missing:
+                set_value(found, attribute, value)
+        if len(given) < len(data):
+            for name in data:
+                if name not in known:
+                    errors.store_error([self.error_messages["unknown"]], name)
+        return found
+
+    @cached_property
+    def _places(self) -> tuple[dict[str, _Place], tuple[_Place, ...]]:
+        """By its name on the wire, each field's place in the order of loading; and the fields that always count."""
+        fields = self.load_fields.items()
+        known = {
+            name: (number, name, field.attribute or attribute, field)
+            for number, (attribute, field) in enumerate(fields)
+            for name in (attribute if field.data_key is None else field.data_key,)
         }
-        return super(DocumentSchema, asked)._deserialize(data, **how)
+        return known, tuple(each for each in known.values() if each[3].required or each[3].load_default is not missing)
 
 
 class JobPartSchema(DocumentSchema):

@@ -11,10 +11,11 @@ import socket
 import struct
 import time
 from collections import deque
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
-from gunicorn.http.body import Body
+from gunicorn.http.body import Body, LengthReader
 from gunicorn.http.message import Request
 from gunicorn.http.parser import Parser
 from gunicorn.sock import BaseSocket
@@ -28,6 +29,7 @@ UNREAD_SECONDS = 0.5  # how long an unread body is discarded before the connecti
 SEND_SECONDS = 30.0  # without progress in sending a response
 LINGER_SECONDS = 2.0  # for the client to read the rest of the response before closing
 MAX_HEAD_BYTES = 65536  # above gunicorn's own limits, so that gunicorn reports the error
+_Received = TypeVar("_Received", int, bytes)
 _RETRYABLE_ERRNOS = (errno.EAGAIN, errno.ECONNABORTED, errno.EWOULDBLOCK)
 
 
@@ -91,19 +93,26 @@ class BodyDeadline:
         self._ends_at = min(self._ends_at + seconds, time.monotonic() + BODY_SECONDS)
         self._parser.unreader.mxchunk = _LARGE_READ
 
+    def receive_into(self, buffer: memoryview) -> int:
+        """The number of bytes that have come; 0 at the end, and after the deadline."""
+        return self._in_time(lambda sock: sock.recv_into(buffer), 0)
+
     def _chunk(self) -> bytes:
-        unreader = self._parser.unreader
-        sock, before = unreader.sock, unreader.sock.gettimeout()
+        return self._in_time(lambda sock: sock.recv(self._parser.unreader.mxchunk), b"")
+
+    def _in_time(self, receive: Callable[[socket.socket], _Received], nothing: _Received) -> _Received:
+        sock: socket.socket = self._parser.unreader.sock
+        before = sock.gettimeout()
         left = max(self._ends_at - time.monotonic(), 0.001)
         sock.settimeout(left if before is None else min(left, before))
         try:
-            return bytes(sock.recv(unreader.mxchunk))
+            return receive(sock)
         except TimeoutError:
             if time.monotonic() < self._ends_at:
                 raise  # gunicorn's own limit
             if self._parser.mesg:
                 self._parser.mesg.force_close()
-            return b""
+            return nothing
         finally:
             with contextlib.suppress(OSError):
                 sock.settimeout(before)
@@ -117,6 +126,31 @@ class LargeReads(Body):  # type: ignore[misc]  # gunicorn has no types
         if 0 < missing <= _LARGEST_READ:
             self.buf.write(self.reader.read(missing))
         return bytes(super().read(size))
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:
+        """Fills the buffer, unless the body ends; one of known length without any copies between."""
+        view = memoryview(buffer)
+        if self.buf.tell() or not isinstance(self.reader, LengthReader):
+            piece = self.read(len(view))
+            view[: len(piece)] = piece
+            return len(piece)
+        view = view[: self.reader.length]
+        filled = 0
+        while filled < len(view) and (count := self._receive(view[filled:])):
+            filled += count
+        self.reader.length -= filled
+        return filled
+
+    def _receive(self, view: memoryview) -> int:
+        unreader = self.reader.unreader
+        deadline = getattr(getattr(unreader, "sock", None), "deadline", None)
+        piece = unreader.take_buffered()
+        if not piece and deadline is not None:
+            return int(deadline.receive_into(view))
+        piece = piece or unreader.chunk()
+        view[: len(piece)] = piece[: len(view)]
+        unreader.unread(piece[len(view) :])
+        return min(len(piece), len(view))
 
 
 class HeadFirstWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types

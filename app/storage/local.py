@@ -166,7 +166,7 @@ class LocalUnfinished:
         self._temporary = _temporary(target)
         self._stream = self._temporary.open("xb", buffering=0)
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         view = memoryview(data)
         while view:
             view = view[self._stream.write(view) :]

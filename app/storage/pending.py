@@ -6,9 +6,9 @@ from app.storage.failures import translated
 
 
 class Unfinished(Protocol):
-    """What an adapter gives for a file that is being written; raises OSError."""
+    """What an adapter gives for a file that is being written; raises OSError. Keeps nothing of what it has written."""
 
-    def write(self, data: bytes) -> None: ...
+    def write(self, data: bytes | memoryview) -> None: ...
     def commit(self) -> None: ...
     def discard(self) -> None: ...
 
@@ -21,7 +21,7 @@ class Writer:
         self._unfinished = unfinished
         self._is_open = True
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         with translated(self._key):
             self._unfinished.write(data)
 

@@ -139,7 +139,7 @@ class RemoteUnfinished:
     def __init__(self, stream: Any, delete: Callable[[], None]) -> None:  # noqa: ANN401 – a class of each file system
         self._stream, self._delete = stream, delete
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         self._stream.write(data)
 
     def commit(self) -> None:

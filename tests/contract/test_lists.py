@@ -9,8 +9,6 @@ import ast
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 TESTS = Path(__file__).parents[1]
 KEYS, BODIES, PLACES = "contract/test_bad_requests", "contract/test_bad_bodies", "contract/test_bad_places"
 SOCKETS, FOREIGN, INPUT = "contract/test_over_sockets", "contract/test_foreign_ids", "integration/http/test_bad_input"
@@ -274,11 +272,10 @@ def test_every_entry_is_here():
     assert set(COVERED) == set(ENTRIES)
 
 
-@pytest.mark.parametrize("entry", ENTRIES)
-def test_the_tests_of_an_entry_exist(entry: str):
-    missing = [named for named in COVERED[entry] if " " not in named and not exists(named)]
+def test_the_tests_of_each_entry_exist():
+    named = [(entry, test) for entry in ENTRIES for test in COVERED[entry] if " " not in test]
 
-    assert missing == []
+    assert [(entry, test) for entry, test in named if not exists(test)] == []
 
 
 def exists(named: str) -> bool:

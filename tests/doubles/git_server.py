@@ -1,5 +1,6 @@
 """A Git repository behind HTTPS on loopback: `git http-backend`, as servers of organisations run it."""
 
+import base64
 import os
 import ssl
 import subprocess
@@ -20,13 +21,19 @@ _ENVIRONMENT = {
 
 
 class GitServer:
-    """``requests``: the paths that were asked for; ``private``: it wants a password."""
+    """``requests``: the paths that were asked for; ``private``: it wants a password, ``login``, if any opens it.
+
+    ``received``: the logins that came; ``leads_to``: the address that it redirects to.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "repositories"
         self.certificate = self_signed(folder)
         self.requests: list[str] = []
         self.private = False
+        self.login = ""  # USER:PASSWORD
+        self.received: list[str] = []
+        self.leads_to = ""
         self.port = 0
 
     def url(self, name: str) -> str:
@@ -86,7 +93,16 @@ class _Handler(BaseHTTPRequestHandler):
     def _backend(self, body: bytes) -> None:
         path, _, query = self.path.partition("?")
         self.known.requests.append(path)
-        if self.known.private:
+        given = self.headers.get("Authorization", "")
+        self.known.received += [given] if given else []
+        if self.known.leads_to:
+            self.send_response(302)
+            self.send_header("Location", f"{self.known.leads_to}{self.path}")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        opens = self.known.login and given == f"Basic {base64.b64encode(self.known.login.encode()).decode()}"
+        if self.known.private and not opens:
             self.send_response(401)
             self.send_header("WWW-Authenticate", 'Basic realm="private"')
             self.send_header("Content-Length", "0")

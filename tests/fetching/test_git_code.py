@@ -72,7 +72,7 @@ def test_older_commit_and_part_of_it(server: GitServer, make_library: Any) -> No
     ("change", "message"),
     [
         ({"commit": "0" * 40}, "the repository has no commit 0000"),
-        ({"name": "missing"}, "does not exist, or is not public; upload the code of a private one"),
+        ({"name": "missing"}, "does not exist, or is not public; put what opens a private one"),
         ({"part": "#subdirectory=nowhere"}, "has no directory nowhere"),
     ],
     ids=["commit", "repository", "part"],

@@ -18,6 +18,7 @@ def refusal(library, location):
     return refused.value
 
 
+@pytest.mark.long
 def test_file_is_fetched_once_and_noticed_when_it_changes(web, make_library, objects):
     web.answers["/train.jsonl"] = file(LINES, ETag='"1"')
     library, request = make_library(), DataRequest(location=web.url("/train.jsonl"))
@@ -51,6 +52,7 @@ def test_ranks_can_read_but_not_change_what_all_share(web, make_library):
     assert [path.is_dir() for path in data.visible] == [True]
 
 
+@pytest.mark.long
 def test_signatures_stand_in_no_message_and_no_file_name(web, make_library, tmp_path, capfd):
     web.answers["/a.jsonl"] = status(403)
     web.answers["/b.jsonl"] = file(LINES)

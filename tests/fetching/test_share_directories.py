@@ -78,6 +78,7 @@ def test_weights_are_left_out_of_a_look(web, shares):
     assert web.asked(f"{AT}/model.safetensors") == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("listed", "times"), [(("sha256",), 1), (("etag",), 1), ((), 2)])
 def test_file_listed_as_unchanged_is_fetched_once(web, shares, listed, times):
     web.answers |= directory(AT, FILES, listed)
@@ -89,6 +90,7 @@ def test_file_listed_as_unchanged_is_fetched_once(web, shares, listed, times):
     assert sent(web, "model.safetensors") == times
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("listed", [("sha256",), ("etag",), ()])
 def test_only_what_changed_is_fetched_anew(web, shares, listed):
     web.answers |= directory(AT, FILES, listed)
@@ -208,6 +210,7 @@ def test_single_file_where_a_directory_is_needed(web, shares):
     assert "name the directory" in refused.message
 
 
+@pytest.mark.long
 def test_directory_that_is_not_there_or_empty(web, shares):
     missing = refusal(shares())
     web.answers[f"{AT}/"] = listing()

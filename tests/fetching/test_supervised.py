@@ -7,8 +7,10 @@ import pytest
 from cryptography.fernet import Fernet
 
 from app.domain.lifecycle.states import JobState
+from app.domain.spec.secrets import CODE_LOGIN
 from app.models import Job
 from app.security.secrets import SecretBox
+from tests.doubles.git_server import running_git_server
 from tests.fetching.web_server import file, status
 from tests.systems.supervising import World
 
@@ -55,6 +57,51 @@ def test_job_reads_what_was_fetched_as_its_user(world, web):
     assert world.log(job.id) == [f"a.jsonl {text}", f"b.jsonl {text}", text]
     assert [seen.headers.get("authorization") for seen in web.seen] == [None, "Bearer hunter2"]
     assert not [path for path in world.data_dir.rglob("*") if b"hunter2" in read(path)]
+
+
+# What the rank can read of itself and of other processes, and its files.
+SEARCHES = """
+import glob, os, pathlib
+found = []
+for path in [*glob.glob("/proc/[0-9]*/environ"), *glob.glob("/proc/[0-9]*/cmdline")]:
+    try:
+        found += [path] if "NEEDLE".lower().encode() in open(path, "rb").read() else []
+    except OSError:
+        pass
+for path in pathlib.Path(os.environ["TRAINYARD_RUN_DIR"]).rglob("*"):
+    if path.is_file() and path.name != "train.py" and os.access(path, os.R_OK):
+        found += [str(path)] if "NEEDLE".lower().encode() in path.read_bytes() else []
+print("found", found, flush=True)
+print("hidden" + "-needle", flush=True)
+"""
+
+
+@pytest.mark.long
+def test_job_runs_private_code_and_has_nothing_of_what_opened_it(world, tmp_path, monkeypatch):
+    (tmp_path / "git").mkdir()
+    with running_git_server(tmp_path / "git") as server:
+        monkeypatch.setenv("SSL_CERT_FILE", str(server.certificate))
+        server.private, server.login = True, "me:hidden-needle"
+        commit = server.commit("code", {"train.py": SEARCHES.replace("NEEDLE", "HIDDEN-NEEDLE")})
+        job_id = world.submit(READS)
+        with world.db.write() as session:
+            job = session.get_one(Job, job_id)
+            framework = {
+                "type": "CUSTOM",
+                "custom_script_path": "train.py",
+                "custom_code_dir": f"{server.url('code')}@{commit}",
+                "custom_code_credentials": {"username": "***", "password": "***"},
+            }
+            job.spec = {**job.spec, "training_config": {**job.spec["training_config"], "framework": framework}}
+            login = {f"{CODE_LOGIN}.username": "me", f"{CODE_LOGIN}.password": "hidden-needle"}
+            job.sealed_secrets = SecretBox(world.settings.security.secret_key).seal(login)
+        world.take_up(job_id)
+
+        ended = world.wait_for_end(job_id)
+
+    assert ended.state is JobState.COMPLETED, world.describe(job_id)
+    assert world.log(job_id) == ["found []", "***"], "what the job prints by itself is masked, too"
+    assert not [path for path in world.data_dir.rglob("*") if b"hidden-needle" in read(path)]
 
 
 def test_source_that_is_not_there_fails_the_job_at_once(world, web):

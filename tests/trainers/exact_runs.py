@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.trainers.step_hooks import (
+    command_in_evaluation,
     command_within,
     limited_memory,
     no_memory_for_copies,
@@ -42,7 +43,8 @@ from workers.trainers.left_out import leave_out
 class RecordingSession:
     """A session that records reports and issues commands at given steps, on rank 0 only.
 
-    From a plan: `stop_at`, a step to pause at, unless it has `pause_within` or `commands_before_completions`;
+    From a plan: `stop_at`, a step to pause at, unless it has `pause_within`, `pause_in_evaluation` or
+    `commands_before_completions`;
     `commands`, others by step; `unwritten` and `unstored`, the steps whose checkpoints fail while the rank writes or
     the platform stores them; `unwritten_shards`, those of which the last rank can't write its part.
     """
@@ -57,8 +59,8 @@ class RecordingSession:
         self.notes: list[dict[str, Any]] = []
         self.pauses_failed: list[str] = []
         self._at = {int(step): command for step, command in plan.get("commands", {}).items()}
-        is_elsewhere = plan.get("pause_within") or plan.get("commands_before_completions")
-        if plan.get("stop_at") is not None and not is_elsewhere:
+        elsewhere = ("pause_within", "pause_in_evaluation", "commands_before_completions")
+        if plan.get("stop_at") is not None and not any(map(plan.get, elsewhere)):
             self._at[plan["stop_at"]] = {"type": "pause"}
         self._unwritten: list[int] = plan.get("unwritten", [])
         self._unstored: list[int] = plan.get("unstored", [])
@@ -188,6 +190,8 @@ def _interrupt(hooks: ExitStack, plan: Mapping[str, Any], session: RecordingSess
     """Enter what issues commands in the middle of a step."""
     if (step := plan.get("pause_within")) and session.identity.rank == 0:
         hooks.enter_context(command_within(step, lambda: session.commands.apply(parse({"type": "pause"}))))
+    if plan.get("pause_in_evaluation"):
+        hooks.enter_context(command_in_evaluation(lambda: session.commands.apply(parse({"type": "pause"}))))
     for step, command in plan.get("commands_before_completions", {}).items():
         hooks.enter_context(command_within(int(step), partial(session.commands.apply, parse(command)), before_pass=1))
 

@@ -212,6 +212,23 @@ def command_within(step: int, command: Callable[[], None], *, before_pass: int =
 
 
 @contextmanager
+def command_in_evaluation(command: Callable[[], None]) -> Iterator[None]:
+    """Issue a command when the first evaluation begins."""
+    from transformers import Trainer  # noqa: PLC0415
+
+    begun: list[int] = []
+
+    def evaluate(original: Any, trainer: Any, *arguments: Any, **named: Any) -> Any:
+        begun.append(trainer.state.global_step)
+        if len(begun) == 1:
+            command()
+        return original(trainer, *arguments, **named)
+
+    with _around(Trainer, "evaluate", evaluate):
+        yield
+
+
+@contextmanager
 def saved_by_transformers(directory: Path) -> Iterator[None]:
     """Each checkpoint once more into `directory`, by transformers' own trainer."""
     from transformers import Trainer  # noqa: PLC0415

@@ -17,6 +17,9 @@ from tests.builders.factories import make_document, make_job
 from tests.systems.people import open_sandbox, run
 from tests.systems.supervising import ENDED, World, environment
 
+# The process that forks them imports for seven seconds; in `make test-long` other files use it, too.
+pytestmark = pytest.mark.long
+
 # What a process can see of itself, without what differs between any two jobs.
 FACTS = r"""
 import json, os, pathlib, re, resource, signal, sys
@@ -213,7 +216,6 @@ def is_program(shown: list[bytes]) -> bool:
 DATA = {"DPO": "preferences", "CONTINUED_PRETRAIN": "text"}
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(("method", "ranks"), [("SFT", 2), ("LORA", 1), ("DPO", 1), ("CONTINUED_PRETRAIN", 1)])
 def test_forked_ranks_train_the_same_weights_bit_by_bit(world, forked_agents, method, ranks):
     cold, shown_cold = train(world, method, ranks)
@@ -226,7 +228,6 @@ def test_forked_ranks_train_the_same_weights_bit_by_bit(world, forked_agents, me
     assert [is_program(environment) for environment in shown_warm] == [False] * ranks
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("training", "variable"),
     [({"environment": {"OF_THE_JOB": "1"}}, b"OF_THE_JOB=1"), ({"warm": False}, b"PYTHONSAFEPATH=1")],

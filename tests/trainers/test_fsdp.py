@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from tests.trainers.in_process import Outcome, plan_of, runs
+from tests.trainers.joined import check_equal, joined, weights_in
 from trainyard.protocol import checkpoint_manifest
 
 FRAMEWORK = "FSDP"
@@ -65,7 +66,8 @@ def pair(assets, tmp_path_factory) -> dict[str, Outcome]:
         "no memory": plan(directory / "no-memory", assets, **SMALL)
         | {"no_memory_for_copies": True, "commands": {1: {"type": "checkpoint"}}},
         "offloaded": offloaded(plan(directory / "offloaded", assets, **SMALL)),
-        "adapter": plan(directory / "adapter", assets, training_type="LORA", **SMALL),
+        "adapter": plan(directory / "adapter", assets, training_type="LORA", **SMALL)
+        | {"commands": {4: {"type": "checkpoint"}}},
         "dpo": plan(directory / "dpo", assets, training_type="DPO", **SMALL)
         | {"records_reference": True, "stop_at": 2},
         "disk full": plan(directory / "full", assets, **SMALL) | {"commands": PAUSES, "unwritten_shards": [2]},
@@ -120,6 +122,15 @@ def test_an_adapter_comes_out_as_peft_names_it(pair, assets):
 
     assert names == set(get_peft_model_state_dict(adapter, save_embedding_layers=False))
     assert not [name for name in names if "_checkpoint" in name or "_fsdp" in name]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("saved", "exported"), [("last", "finished"), ("adapter", "adapter")])
+def test_weights_of_a_checkpoint_are_put_together_bit_by_bit(pair, tmp_path, saved, exported):
+    found = joined(FRAMEWORK, newest(pair[saved]), tmp_path, adapter=saved == "adapter")
+
+    check_equal(weights_in(found), weights_in(pair[exported].output))
+    assert (found / "tokenizer_config.json").is_file()
 
 
 @pytest.mark.long

@@ -265,6 +265,7 @@ def test_weights_of_another_job_answer_as_they_do_by_their_path(world, undisturb
     assert {name for name in found if found[name] != undisturbed[name]} == {"_manifest.json"}, "which names the model"
 
 
+@pytest.mark.long
 def test_evaluation_stores_each_benchmark_and_completes_with_its_figures(world):
     document = batch_document(
         benchmarks=2,

@@ -14,6 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2Config
 from examples.generate import generate
 from tests.trainers.in_process import SMALL as MODEL
 from tests.trainers.in_process import Outcome, plan_of, runs, shared_runs
+from tests.trainers.joined import check_equal, joined, weights_in
 from tests.trainers.supervision import at_step
 from tests.trainers.test_sft import PAUSE, train
 from trainyard.protocol import checkpoint_manifest
@@ -54,10 +55,12 @@ def pair(assets, run_directory):
     """Two ranks that share each layer, once without a stop and once with, and two that share the layers."""
     directory = run_directory / "megatron-pair"
     plans = {
-        "whole": plan(directory / "whole", assets, TENSOR, **SMALL) | {"records_parts": True},
+        "whole": plan(directory / "whole", assets, TENSOR, **SMALL)
+        | {"records_parts": True, "commands": {4: {"type": "checkpoint"}}},
         "paused": plan(directory / "paused", assets, TENSOR, **SMALL) | {"stop_at": 2},
         "resumed": plan(directory / "resumed", assets, TENSOR, **SMALL) | {"resume_from": "paused"},
-        "stages": plan(directory / "stages", assets, PIPELINE, **SMALL) | {"records_parts": True},
+        "stages": plan(directory / "stages", assets, PIPELINE, **SMALL)
+        | {"records_parts": True, "commands": {4: {"type": "checkpoint"}}},
     }
     return plans, shared_runs(directory, plans, world_size=2)
 
@@ -102,6 +105,17 @@ def test_checkpoint_is_complete_and_the_model_loads_with_transformers_alone(pair
         }
     assert generate(str(outcome.output), "def f(x):", 8).startswith("def f(x):")
     assert {"model.safetensors", "config.json", "README.md"} <= {path.name for path in outcome.output.iterdir()}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["whole", "stages"])
+def test_weights_of_a_checkpoint_are_put_together_bit_by_bit(pair, tmp_path, name):
+    outcome = pair[1][name]
+
+    found = joined(FRAMEWORK, outcome.checkpoints[-1], tmp_path)
+
+    check_equal(weights_in(found), weights_in(outcome.output))
+    AutoModelForCausalLM.from_pretrained(found)
 
 
 def check_exact(whole: Outcome, parts: list[Outcome], steps: int) -> None:

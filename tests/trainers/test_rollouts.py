@@ -1,28 +1,20 @@
 """Whole trainings whose completions come from the engine: in their own process, or from rollouts in others."""
 
-import json
-import os
 import shutil
-import signal
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from tests.systems.system import wait_for
-from tests.trainers.forked import Process, rank_environment, start_rank
 from tests.trainers.in_process import Outcome, plan_of, runs
-from tests.trainers.supervision import free_port
+from tests.trainers.rollout_processes import COMMON, ENGINE, HANGING, PAUSES, STEPS, merged, serving
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.long]  # the first one waits for all the runs
 
-STEPS = 4
-PATTERN = "regex:[aeiou]{2}"
-# As PATTERN, and a letter for each call.
+# The reward of COMMON, and a letter for each call.
 JUDGE = """
 import re
 def reward(prompts, completions, **columns):
@@ -30,94 +22,14 @@ def reward(prompts, completions, **columns):
         file.write("x")
     return [float(re.search("[aeiou]{2}", text) is not None) for text in completions]
 """
-# As PATTERN, and with its second call the rollout hangs.
-HANGING = """
-import os, re, signal
-from pathlib import Path
-def reward(prompts, completions, **columns):
-    if os.environ.get("RANK", "0") == "0":
-        calls = Path(os.environ["ROLLOUT_PID"] + ".calls")
-        calls.write_text(calls.read_text() + "x" if calls.exists() else "x")
-        if calls.read_text() == "xx":
-            os.kill(int(Path(os.environ["ROLLOUT_PID"]).read_text()), signal.SIGSTOP)
-    return [float(re.search("[aeiou]{2}", text) is not None) for text in completions]
-"""
-SECRET = "s" * 32
-COMMON = {"max_steps": str(STEPS), "num_generations": "4", "max_completion_length": "8", "reward": PATTERN, "beta": "0"}
-ENGINE = {"generation_backend": "engine"}
 # A number that says which completion it is.
 NUMBERS = """
 def reward(prompts, completions, **columns):
     return [float(sum(number * ord(letter) for number, letter in enumerate(text)) % 997) for text in completions]
 """
 ADAPTER = {"use_lora": "true", "algorithm": "rloo", "beta": "0.1"}
-# In the step after which HANGING lets the rollout hang, before its completions.
-PAUSE = {"type": "pause", "save_checkpoint": True}
-PAUSES: dict[str, Any] = {"commands_before_completions": {3: PAUSE}}
 # The norm of all gradients is a sum over the parts of a divided model, in another order.
 DIVIDED = {**COMMON, **ENGINE, "beta": "0.1", "max_grad_norm": "0"}
-
-
-class Rollouts:
-    """Processes of a role for one training."""
-
-    def __init__(self, directory: Path, plan: dict[str, Any], instances: int) -> None:
-        directory.mkdir()
-        self.directory = directory
-        self._spec = plan["spec"]
-        (directory / "spec.json").write_text(json.dumps(self._spec))
-        ports = [free_port() for _ in range(instances)]
-        places = [{"index": index, "address": "127.0.0.1", "port": port} for index, port in enumerate(ports)]
-        self.shared = {"TRAINYARD_TASKS": json.dumps({"gen": places}), "TRAINYARD_JOB_SECRET": SECRET}
-        self.processes: list[Process] = [self.start(index) for index in range(instances)]
-
-    def start(self, index: int) -> Process:
-        own = {"TRAINYARD_ROLE": "gen", "TRAINYARD_TASK_INDEX": str(index)}
-        return start_rank(
-            ["workers.trainers.rollouts.main", "--spec", str(self.directory / "spec.json")],
-            [self._spec],
-            environment={**rank_environment(0, 1, 0), **self.shared, **own},
-            cwd=self.directory,
-            log=self.log(index),
-        )
-
-    def log(self, index: int) -> Path:
-        return self.directory / f"rollout-{index}.log"
-
-    def hang(self, plan: dict[str, Any]) -> None:
-        """Give the plan what its HANGING reward needs: who stops, after the second step."""
-        file = self.directory / "pid"
-        file.write_text(str(self.processes[0].pid))
-        plan["environment"]["ROLLOUT_PID"] = str(file)
-
-    def continue_after(self, checkpoint: Path) -> None:
-        """Let it answer once the training has saved meanwhile."""
-        wait_for(checkpoint.exists, seconds=240, what="the checkpoint")
-        os.kill(self.processes[0].pid, signal.SIGCONT)
-
-    def kill_after(self, steps: Path) -> None:
-        """Kill one in the middle of the training, and start it again."""
-        wait_for(lambda: steps.exists() and len(steps.read_text()) >= 2, seconds=240, what="the second step")
-        self.processes[0].kill()
-        self.processes[0].wait(10)
-        self.processes[0] = self.start(0)
-
-
-@contextmanager
-def serving(directory: Path, plan: dict[str, Any], instances: int) -> Iterator[Rollouts]:
-    """Rollouts of a plan, whose run then asks them."""
-    found = Rollouts(directory, plan, instances)
-    plan["environment"] = {**found.shared, "TRAINYARD_ROLLOUT_ROLE": "gen"}
-    try:
-        yield found
-    finally:
-        for each in found.processes:
-            each.kill()
-            each.wait(10)
-
-
-def merged(*changes: dict[str, str]) -> dict[str, str]:
-    return {name: value for each in (COMMON, *changes) for name, value in each.items()}
 
 
 def lively(model: Path, directory: Path) -> str:
@@ -170,45 +82,6 @@ def outcomes(assets, tmp_path_factory) -> dict[str, Outcome]:
         found = runs(directory, plans)
         killer.join()
     return found
-
-
-@pytest.fixture(scope="module")
-def outcomes_of_hangs(assets, tmp_path_factory) -> dict[str, Outcome]:
-    """Of trainings whose rollout hangs after the second step, and what they are without it."""
-    directory = tmp_path_factory.mktemp("rollouts-that-hang")
-    hanging = directory / "hanging.py"
-    hanging.write_text(HANGING)
-    # The third step is the first one of an epoch.
-    short = {"data_config": {"sources": [{"split": "train[:4]"}, {"split": "validation[50:55]"}]}}
-    never: dict[str, Any] = {"training_config": {"evaluation": {"strategy": "no"}}, **short}
-    after: dict[str, Any] = {"training_config": {"evaluation": {"strategy": "steps", "steps": 2}}, **short}
-
-    def plan(name: str, more: dict[str, Any], *changes: dict[str, str]) -> dict[str, Any]:
-        return plan_of(directory / name, assets, "RLHF", merged(ENGINE, *changes), **more)
-
-    hangs = {"reward": str(hanging)}
-    # It ends within an epoch.
-    two = {"max_steps": "2"}
-    longer = {"data_config": {"sources": [{"split": "train[:13]"}, {"split": "validation[50:55]"}]}}
-    plans = {
-        "steps": plan("steps", never),
-        "paused": plan("paused", never, hangs, {"logging_steps": "3"}) | {"stop_at": 2, **PAUSES},
-        "resumed": plan("resumed", never) | {"resume_from": "paused"},
-        "saved": plan("saved", never, hangs) | {"commands_before_completions": {3: {"type": "checkpoint"}}},
-        "evaluations": plan("evaluations", after),
-        "paused in evaluation": plan("paused-in-evaluation", after, hangs) | {"stop_at": 2, "pause_within": 2},
-        "evaluated": plan("evaluated", after) | {"resume_from": "paused in evaluation"},
-        "cancelled": plan("cancelled", never, hangs) | {"commands_before_completions": {3: {"type": "cancel"}}},
-        "unstored": plan("unstored", after | longer, hangs, two) | {"pause_within": 2, "unstored": [2]},
-    }
-    with ExitStack() as stack:
-        for name in ("paused", "saved", "paused in evaluation", "cancelled", "unstored"):
-            rollouts = stack.enter_context(serving(directory / f"of {name}", plans[name], 1))
-            rollouts.hang(plans[name])
-            if name in ("saved", "unstored"):
-                checkpoint = Path(plans[name]["spec"]["run_dir"]) / "checkpoints" / "step-2"
-                threading.Thread(target=rollouts.continue_after, args=[checkpoint]).start()
-        return runs(directory, plans)
 
 
 @pytest.fixture(scope="module")
@@ -309,51 +182,6 @@ def test_what_completions_took_is_measured(outcomes):
     sent = outcomes["adapter by one"].series("weights_bytes")
     assert 0 < sent[1] < outcomes["one"].series("weights_bytes")[1]
     assert "generation_seconds" not in outcomes["generate greedy"].values
-
-
-def test_pause_does_not_wait_for_a_rollout_that_hangs(outcomes_of_hangs):
-    """Nothing of the step that waits is trained, and the random numbers are those from before its epoch."""
-    paused = outcomes_of_hangs["paused"]
-
-    assert (paused.error, paused.result["stopped"], paused.result["step"]) == (None, "pause", 2)
-    assert paused.seconds < outcomes_of_hangs["steps"].seconds + 10
-    for name in ("learning_rate", "grad_norm"):  # logged for the checkpoint alone
-        assert paused.series(name) == {2: outcomes_of_hangs["steps"].series(name)[2]}
-    assert outcomes_of_hangs["resumed"].weights() == outcomes_of_hangs["steps"].weights()
-    assert outcomes_of_hangs["resumed"].series("reward").items() <= outcomes_of_hangs["steps"].series("reward").items()
-
-
-def test_evaluation_that_a_pause_breaks_off_is_made_up_for(outcomes_of_hangs):
-    paused, evaluated = outcomes_of_hangs["paused in evaluation"], outcomes_of_hangs["evaluated"]
-
-    assert (paused.error, paused.result["stopped"], paused.result["step"]) == (None, "pause", 2)
-    assert paused.series("eval_reward") == {}
-    assert evaluated.series("eval_reward") == outcomes_of_hangs["evaluations"].series("eval_reward")
-    assert list(evaluated.series("eval_reward")) == [2, 4]
-    assert evaluated.reached_when_saved.keys() >= {"2"}, "the evaluation may be the best one"
-    assert evaluated.weights() == outcomes_of_hangs["evaluations"].weights()
-
-
-def test_training_ends_with_its_last_evaluation_although_a_pause_of_that_is_given_up(outcomes_of_hangs):
-    found = outcomes_of_hangs["unstored"]
-
-    assert (found.error, found.result["stopped"], found.result["step"]) == (None, None, 2)
-    assert found.pauses_failed == ["CheckpointNotSaved: the storage is away"]
-    assert list(found.series("eval_reward")) == [2]
-
-
-def test_checkpoint_is_saved_while_a_rollout_hangs_and_the_training_goes_on(outcomes_of_hangs):
-    saved = outcomes_of_hangs["saved"]
-
-    assert saved.error is None
-    assert saved.reached_when_saved["2"] == 2
-    assert saved.weights() == outcomes_of_hangs["steps"].weights()
-
-
-def test_cancelled_training_does_not_wait_for_a_rollout_that_hangs(outcomes_of_hangs):
-    cancelled = outcomes_of_hangs["cancelled"]
-
-    assert (cancelled.error, cancelled.result["stopped"], cancelled.checkpoints) == (None, "cancel", [])
 
 
 def test_ranks_share_rollouts(outcomes_of_two_ranks):

@@ -10,6 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from tests.trainers.in_process import Outcome, plan_of, runs
+from tests.trainers.joined import check_equal, joined, weights_in
 from trainyard.protocol import checkpoint_manifest
 
 FRAMEWORK = "DEEPSPEED"
@@ -80,6 +81,10 @@ def pair(assets, tmp_path_factory) -> dict[str, Outcome]:
         "finished": plan(directory / "finished", assets, **SMALL) | {"resume_from": "last"},
         "last of 3": plan(directory / "last-3", assets, options=three, **SMALL) | {"stop_at": 4},
         "finished 3": plan(directory / "finished-3", assets, options=three, **SMALL) | {"resume_from": "last of 3"},
+        "adapter": plan(directory / "adapter", assets, training_type="LORA", **SMALL)
+        | {"commands": {4: {"type": "checkpoint"}}},
+        "adapter 3": plan(directory / "adapter-3", assets, options=three, training_type="LORA", **SMALL)
+        | {"commands": {4: {"type": "checkpoint"}}},
         "taken over": plan(directory / "taken-over", assets, **{**SMALL, "learning_rate": "1e-3", "max_steps": "6"})
         | {"resume_from": "moments"},
     }
@@ -111,6 +116,18 @@ def test_in_stage_2_each_rank_has_half_of_the_moments(pair):
 
     # Two moments of every weight, and the weight that they are for.
     assert parts == [pytest.approx(1.5 * model, rel=0.02)] * 2
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("saved", "exported"),
+    [("last", "finished"), ("last of 3", "finished 3"), ("adapter", "adapter"), ("adapter 3", "adapter 3")],
+)
+def test_weights_of_a_checkpoint_are_put_together_bit_by_bit(pair, tmp_path, saved, exported):
+    found = joined(FRAMEWORK, newest(pair[saved]), tmp_path, adapter="adapter" in saved)
+
+    check_equal(weights_in(found), weights_in(pair[exported].output))
+    assert (found / "tokenizer_config.json").is_file()
 
 
 @pytest.mark.long

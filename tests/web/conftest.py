@@ -8,19 +8,20 @@ from typing import Any
 
 import psutil
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize, expect, sync_playwright
 
 from tests.systems.clients import node_packages
 from tests.systems.running_up import RunningUp
 from tests.systems.servers import free_port
 from tests.web.content import Content, populate
 from tests.web.presses import Presses
-from tests.web.site import Site
+from tests.web.site import PATIENCE_MS, Site
 
 ROOT = Path(__file__).parents[2]
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 VIEWPORT: ViewportSize = {"width": 1366, "height": 900}
-
+TEST_SECONDS = 600  # the first test also starts what all of them share
+expect.set_options(timeout=PATIENCE_MS)
 
 LAST = "test_every_action_was_carried_out"
 _presses = Presses()
@@ -33,7 +34,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if item.path.is_relative_to(here):
             item.add_marker(pytest.mark.web)
             if item.get_closest_marker("timeout") is None:
-                item.add_marker(pytest.mark.timeout(240))
+                item.add_marker(pytest.mark.timeout(TEST_SECONDS))
     yield
     items.sort(key=lambda item: item.name == LAST)  # in whatever order the others are: it asks what they did
     chosen = {item.path for item in items if item.path.is_relative_to(here)}
@@ -63,6 +64,18 @@ def site(tmp_path_factory: pytest.TempPathFactory, owned_pids: set[int]) -> Iter
     running.stop()
 
 
+@pytest.fixture(autouse=True)
+def _give_back(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Tests run in any order: none leaves jobs or sweeps that take devices from those after it."""
+    if "site" not in request.fixturenames:
+        yield
+        return
+    site: Site = request.getfixturevalue("site")
+    site.remember()
+    yield
+    site.give_back()
+
+
 @pytest.fixture(scope="session")
 def content(site: Site) -> Content:
     """Jobs in every kind of state, a sweep, a webhook; tests that only read share them."""
@@ -90,7 +103,7 @@ def context(browser: Browser, site: Site, presses: Presses) -> Iterator[BrowserC
     """A browser of its own for each test; it fails the test for what no page may do."""
     opened = browser.new_context(viewport=VIEWPORT, base_url=site.url, reduced_motion="reduce")
     presses.watch(opened)
-    opened.set_default_timeout(15_000)
+    opened.set_default_timeout(PATIENCE_MS)
     seen: list[str] = []
     opened.on("console", lambda message: seen.append(message.text) if message.type == "error" else None)
     opened.on("weberror", lambda error: seen.append(str(error.error)))
@@ -100,12 +113,22 @@ def context(browser: Browser, site: Site, presses: Presses) -> Iterator[BrowserC
     assert [each for each in seen if not any(expected in each for expected in REFUSED)] == []
 
 
+@pytest.fixture(scope="session")
+def signed_in(browser: Browser, site: Site) -> tuple[str, str]:
+    """Cookie of a sign-in of the administrator, which no test may end: one that does signs in itself."""
+    opened = browser.new_context(base_url=site.url)
+    site.sign_in(opened.new_page(), site.key)
+    (cookie,) = opened.cookies()
+    opened.close()
+    return cookie["name"], cookie["value"]
+
+
 @pytest.fixture
-def page(context: BrowserContext, site: Site) -> Page:
-    """A page of the administrator, signed in."""
-    opened = context.new_page()
-    site.sign_in(opened, site.key)
-    return opened
+def page(context: BrowserContext, site: Site, signed_in: tuple[str, str]) -> Page:
+    """An empty page of the administrator, signed in."""
+    name, value = signed_in
+    context.add_cookies([{"name": name, "value": value, "url": site.url, "httpOnly": True, "sameSite": "Strict"}])
+    return context.new_page()
 
 
 @pytest.fixture(scope="session")
@@ -121,7 +144,7 @@ def violations(axe: str) -> Any:
     def found(page: Page, *, colors_alone: bool = False) -> list[str]:
         if not page.evaluate("'axe' in window"):
             page.evaluate(axe)
-        chosen = json.dumps({"runOnly": _COLORS if colors_alone else _EVERYTHING})
+        chosen = json.dumps({"runOnly": _COLORS if colors_alone else _EVERYTHING, "resultTypes": ["violations"]})
         result = page.evaluate(f"axe.run(document, {chosen})")
         return [
             f"{violation['id']}: {node['target']} {node['failureSummary']}"

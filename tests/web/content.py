@@ -109,13 +109,13 @@ def populate(site: Site) -> Content:
         resource_config={"gpu_count": 1, "gpu_type": "h100"},
         interactive_config={"ports": _PORTS},
     )
+    sweep = site.ask("POST", "/v1/sweeps", _sweep(site))["sweep_id"]
     waiting = site.submit("waits", resource_config={"gpu_count": 8, "gpu_type": "h100"})
     site.wait_for(completed, "COMPLETED")
     site.wait_for(failed, "FAILED")
     site.wait_for(running, "TRAINING")
-    wait_until(lambda: site.ask("GET", f"/v1/jobs/{waiting}")["pending_reason"], 30)
-    sweep = site.ask("POST", "/v1/sweeps", _sweep(site))["sweep_id"]
-    wait_until(lambda: site.ask("GET", f"/v1/sweeps/{sweep}")["status"] == "COMPLETED", 90)
+    wait_until(lambda: site.ask("GET", f"/v1/jobs/{waiting}")["pending_reason"], 180)
+    wait_until(lambda: site.ask("GET", f"/v1/sweeps/{sweep}")["status"] == "COMPLETED", 180)
     hook = site.ask(
         "POST", "/v1/webhooks", {"url": "https://hooks.example.org/x", "description": HOSTILE, "project": "default"}
     )

@@ -1,12 +1,19 @@
 """The system that tests of the dashboard ask: its address, its keys, and jobs that only count."""
 
 import json
+import urllib.error
 import urllib.request
+from collections.abc import Iterable
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import Page, expect
 
+from app.domain.lifecycle import states as job_states
+from app.domain.lifecycle.states import JobState
+from app.domain.sweeps import states as sweep_states
+from app.domain.sweeps.states import SweepState
 from tests.systems.running_up import RunningUp, wait_until
 
 DOCUMENT: dict[str, Any] = {
@@ -15,10 +22,16 @@ DOCUMENT: dict[str, Any] = {
     "resource_config": {"gpu_count": 1},
 }
 
+LIVE = {
+    "sweeps": ",".join(set(SweepState) - sweep_states.TERMINAL),
+    "jobs": ",".join(set(JobState) - job_states.TERMINAL),
+}
+PATIENCE_MS = 60_000  # of a browser: only what has failed takes that long, and a busy machine is no failure
+
 
 def wait_for(page: Page, expression: str) -> None:
     """Until the script's value is true. Playwright's own way evaluates text in the page, which its policy forbids."""
-    for _ in range(150):
+    for _ in range(PATIENCE_MS // 100):
         if page.evaluate(expression):
             return
         page.wait_for_timeout(100)
@@ -29,6 +42,8 @@ class Site:
     def __init__(self, running: RunningUp, mail_port: int = 0) -> None:
         self.running, self.mail_port = running, mail_port
         self.url, self.key = running.url, running.key
+        self._shared: set[str] = set()
+        self._given_back: set[str] = set()
 
     def ask(self, method: str, path: str, body: Any = None, *, key: str = "") -> Any:
         """The data of a successful answer of the API."""
@@ -38,7 +53,7 @@ class Site:
             data=None if body is None else json.dumps(body).encode(),
             headers={"Authorization": f"Bearer {key or self.key}", "Content-Type": "application/json"},
         )
-        with urllib.request.urlopen(request, timeout=20) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             content = answer.read()
         return json.loads(content)["data"] if content else None
 
@@ -60,8 +75,43 @@ class Site:
     def status(self, job_id: str) -> str:
         return str(self.ask("GET", f"/v1/jobs/{job_id}")["status"])
 
-    def wait_for(self, job_id: str, *states: str, seconds: float = 60.0) -> None:
+    def wait_for(self, job_id: str, *states: str, seconds: float = 180.0) -> None:
         wait_until(lambda: self.status(job_id) in states, seconds)
+
+    def wait_until_it_counts(self, job_id: str) -> None:
+        """Until its script has begun: a job may be TRAINING before its script has said that it can save."""
+        wait_until(lambda: self.ask("GET", f"/v1/jobs/{job_id}")["current_step"] > 0, 180)
+
+    def remember(self) -> None:
+        """What runs now is no test's own, but of fixtures that tests share; or it ends."""
+        self._shared = self._live() - self._given_back
+
+    def give_back(self) -> None:
+        """Cancel the sweeps and jobs that are new."""
+        made = self._live() - self._shared - self._given_back
+        self.cancel(sorted(made, reverse=True))  # sweeps first, which would make new trials
+        self._given_back |= made
+
+    def cancel(self, paths: Iterable[str]) -> None:
+        """Cancel these sweeps and jobs; some of them may have ended."""
+        for path in paths:
+            try:
+                self.ask("POST", f"{path}/cancel", {})
+            except urllib.error.HTTPError as error:
+                if error.code != HTTPStatus.CONFLICT:
+                    raise
+
+    def wait_until_others_end(self) -> None:
+        """For what needs many devices: jobs of the tests before may hold some until they have stopped."""
+        wait_until(lambda: self._live() <= self._shared, 180)
+
+    def _live(self) -> set[str]:
+        """Paths of the sweeps and jobs that have not ended."""
+        found = set()
+        for kind, states in LIVE.items():
+            rows = self.ask("GET", f"/v1/{kind}?page_size=100&status={states}")[kind]
+            found |= {f"/v1/{kind}/{row[f'{kind[:-1]}_id']}" for row in rows}
+        return found
 
     def project(self, name: str, role: str = "user") -> str:
         """A key of a new project."""

@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from tests.systems.running_up import wait_until
 from tests.web.presses import Presses
-from tests.web.site import Site
+from tests.web.site import PATIENCE_MS, Site
 from tests.web.test_pages import PICTURES, SCHEMES
 
 PORT = 7861
@@ -27,7 +27,7 @@ def person(browser: Browser, site: Site, presses: Presses) -> Iterator[BrowserCo
     """A browser that may also visit the host of ports."""
     opened = browser.new_context(base_url=site.url)
     presses.watch(opened)
-    opened.set_default_timeout(20_000)
+    opened.set_default_timeout(PATIENCE_MS)
     yield opened
     opened.close()
 
@@ -50,7 +50,7 @@ def test_the_open_button_leads_to_the_page_of_the_job(site: Site, person: Browse
     of_job = opened.value
     of_job.wait_for_url(re.compile(r"^http://jobs\.localhost:\d+/[^?]*$"))  # and not that with the token
 
-    wait_until(lambda: _shows_the_page(of_job), 30)
+    wait_until(lambda: _shows_the_page(of_job), 90)
     assert re.fullmatch(rf"http://jobs\.localhost:\d+/jobs/{job_id}/ports/web/", of_job.url)
     assert of_job.evaluate("document.referrer") == ""
     assert of_job.evaluate("window.opener") is None

@@ -3,6 +3,7 @@
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.systems.running_up import wait_until
 from tests.web.site import Site
 
 _TRAINS = """
@@ -44,7 +45,7 @@ def test_curves_are_drawn_and_the_best_is_marked(page: Page, runs: list[str]):
     page.locator(".curve[data-metric=loss]").scroll_into_view_if_needed()
     expect(page.locator(".curve[data-metric=loss] canvas")).to_be_visible()
 
-    assert drawn(page, "loss")
+    wait_until(lambda: drawn(page, "loss"), 60)  # a canvas is there before its first points
     best = page.get_by_role("region", name="Metrics of the jobs").get_by_role("row", name="loss")
     expect(best).to_contain_text("★ 0.02")
 

@@ -57,7 +57,6 @@ def test_a_sweep_is_created_by_filling_in_the_form(page: Page, site: Site):
 
     page.wait_for_url("**/ui/sweeps/sweep-*")
     expect(page.locator("#notices")).to_contain_text("by form makes its first trial")
-    site.ask("POST", f"/v1/sweeps/{page.url.rpartition('/')[2]}/cancel", {})
 
 
 def test_rows_follow_the_document_and_errors_stand_at_them(page: Page):
@@ -141,7 +140,6 @@ def test_a_sweep_is_forked_by_form(page: Page, site: Site, content: Content):
     expect(page.locator("#notices")).to_contain_text("forked by form makes its first trial")
     fork = page.url.rpartition("/")[2]
     assert site.ask("GET", f"/v1/sweeps/{fork}")["document"]["warm_start"]["sweeps"] == [content.sweep]
-    site.ask("POST", f"/v1/sweeps/{fork}/cancel", {})
 
 
 def test_several_objectives_are_left_to_the_document(page: Page):

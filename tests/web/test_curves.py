@@ -41,7 +41,7 @@ def job(site: Site) -> Iterator[str]:
 @pytest.fixture
 def curves(page: Page, job: str) -> Page:
     page.goto(f"/ui/jobs/{job}/curves")
-    expect(panel(page, "loss").locator("canvas")).to_be_visible(timeout=60_000)
+    expect(panel(page, "loss").locator("canvas")).to_be_visible()
     return page
 
 

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext
 
 from tests.systems.running_up import wait_until
-from tests.web.site import Site
+from tests.web.site import PATIENCE_MS, Site
 
 PORT = 7860
 # Answers every path with the page, and /heard with the headers of all requests so far.
@@ -60,7 +60,7 @@ async (targets) => {
 @pytest.fixture
 def person(browser: Browser, site: Site) -> Iterator[BrowserContext]:
     opened = browser.new_context(base_url=site.url)
-    opened.set_default_timeout(15_000)
+    opened.set_default_timeout(PATIENCE_MS)
     yield opened
     opened.close()
 
@@ -72,7 +72,7 @@ def test_a_hostile_page_reads_no_cookie_and_acts_for_nobody(site: Site, person: 
     site.wait_for(job_id, "TRAINING")
     site.wait_for(victim, "TRAINING")
     address = site.ask("POST", f"/v1/jobs/{job_id}/ports/web/url", {})["url"]
-    wait_until(lambda: _status(address) == 200, 30)
+    wait_until(lambda: _status(address) == 200, 90)
     dashboard = person.new_page()
     site.sign_in(dashboard, site.key)
     api_port = site.url.rpartition(":")[2]
@@ -117,7 +117,7 @@ def _status(address: str) -> int:
         f"http://{host}/{path}", headers={"Host": "jobs.localhost", "Cookie": f"trainyard-port={token}"}
     )
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         return error.code

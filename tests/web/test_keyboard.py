@@ -2,7 +2,6 @@
 
 from playwright.sync_api import Locator, Page, expect
 
-from tests.systems.running_up import wait_until
 from tests.web.content import Content
 from tests.web.site import Site
 
@@ -47,7 +46,7 @@ def filter_jobs(page: Page) -> None:
 
 def test_a_person_without_a_mouse_gets_everywhere(page: Page, site: Site, content: Content) -> None:
     jobs = [site.submit(f"walked {i}", steps=600 + i) for i in range(2)]
-    wait_until(lambda: site.ask("GET", f"/v1/jobs/{jobs[0]}")["current_step"] > 0, 90)
+    site.wait_until_it_counts(jobs[0])
     page.goto("/ui/")
 
     enter(page, section(page, "Jobs"))
@@ -69,8 +68,6 @@ def test_a_person_without_a_mouse_gets_everywhere(page: Page, site: Site, conten
     enter(page, page.get_by_role("link", name="rates", exact=True))
     enter(page, page.get_by_role("link", name="Fork"))
     page.wait_for_url(f"**/ui/sweeps/{content.sweep}/fork")
-    for job in jobs:
-        site.ask("POST", f"/v1/jobs/{job}/cancel", {})
 
 
 def pause_after_a_question(page: Page) -> None:
@@ -92,7 +89,7 @@ def search_the_log(page: Page) -> None:
     tab_to(page, page.get_by_label("Search", exact=True))
     page.keyboard.type("counts from")
     page.keyboard.press("Enter")
-    expect(page.get_by_role("status").filter(has_text="found")).to_contain_text("line found", timeout=60_000)
+    expect(page.get_by_role("status").filter(has_text="found")).to_contain_text("line found")
 
 
 def submit_by_form(page: Page) -> None:

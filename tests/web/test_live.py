@@ -12,6 +12,8 @@ HIDE = """(hidden) => {
     Object.defineProperty(document, "hidden", {value: hidden, configurable: true});
     document.dispatchEvent(new Event("visibilitychange"));
 }"""
+# What is at once takes a second, on a busy machine some; what does not happen at once would take minutes.
+MOST_SECONDS = 20
 LIVE_OR_POLLS = re.compile("^(live|every 5 s)$")
 
 
@@ -23,12 +25,14 @@ def row(page: Page, name: str) -> Any:
     return page.get_by_role("row").filter(has_text=name)
 
 
-def test_the_overview_moves_by_itself(page: Page, site: Site):
+def test_the_overview_moves_by_itself(page: Page, context: BrowserContext, site: Site):
     page.goto("/ui/")
     state(page).to_have_text("live")
 
     job_id = site.submit("moves-by-itself", steps=600)
-    expect(row(page, "moves-by-itself")).to_contain_text("TRAINING", timeout=60_000)
+    expect(row(page, "moves-by-itself")).to_contain_text("TRAINING")
+    network = {"offline": False, "latency": 4000, "downloadThroughput": -1, "uploadThroughput": -1}
+    context.new_cdp_session(page).send("Network.emulateNetworkConditions", network)  # changes come faster than answers
     site.ask("POST", f"/v1/jobs/{job_id}/cancel", {})
 
     expect(row(page, "moves-by-itself")).to_have_count(0)
@@ -49,7 +53,6 @@ def test_a_hidden_tab_has_no_stream_and_learns_later_what_it_missed(page: Page, 
 
     expect(row(page, "missed-by-hidden")).to_have_count(1)
     assert while_hidden == []
-    site.ask("POST", f"/v1/jobs/{job_id}/cancel", {})
 
 
 def test_a_revoked_key_ends_the_stream_at_once(context: BrowserContext, site: Site):
@@ -64,7 +67,7 @@ def test_a_revoked_key_ends_the_stream_at_once(context: BrowserContext, site: Si
     revoked = time.monotonic()
 
     state(page).to_have_text("signed out")
-    assert time.monotonic() - revoked < 3
+    assert time.monotonic() - revoked < MOST_SECONDS
     expect(page.locator("#notices")).to_contain_text("This page is not updated")
     page.get_by_role("link", name="Sign in again").click()
     expect(page.locator("#notices")).to_contain_text("its key is no longer valid")
@@ -74,16 +77,15 @@ def test_eight_tabs_of_one_browser_work_side_by_side(page: Page, context: Browse
     tabs = [page, *(context.new_page() for _ in range(7))]
     for tab in tabs:
         tab.goto("/ui/")
-    for tab in tabs:
-        state(tab).to_have_text(LIVE_OR_POLLS, timeout=30_000)
+        state(tab).to_have_text(LIVE_OR_POLLS)  # before the next one asks how many have a stream
 
     began = time.monotonic()
     tabs[-1].goto("/ui/sessions")
 
     expect(tabs[-1].get_by_role("heading", level=1)).to_be_visible()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < MOST_SECONDS
     streaming = sum(tab.locator("#live-state").inner_text() == "live" for tab in tabs[:-1])
-    assert 1 <= streaming <= 4
+    assert 1 <= streaming <= 5  # three, and more where tabs answer late; of six connections one has to be free
 
 
 def test_an_interrupted_page_says_so_and_goes_on(page: Page, context: BrowserContext, site: Site):
@@ -93,14 +95,14 @@ def test_an_interrupted_page_says_so_and_goes_on(page: Page, context: BrowserCon
     context.set_offline(True)
     page.evaluate(HIDE, True)
     page.evaluate(HIDE, False)
-    state(page).to_have_text("offline", timeout=20_000)
+    state(page).to_have_text("offline")
     context.set_offline(False)
 
-    state(page).to_have_text("live", timeout=30_000)
+    state(page).to_have_text("live")
 
 
 def test_the_overview_has_no_violations(page: Page, site: Site, violations: Any):
-    job_id = site.submit("for-axe", steps=600)
+    site.submit("for-axe", steps=600)
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
         page.goto("/ui/")
@@ -109,18 +111,16 @@ def test_the_overview_has_no_violations(page: Page, site: Site, violations: Any)
     page.set_viewport_size({"width": 320, "height": 800})
     assert page.evaluate("document.documentElement.scrollWidth") <= 320
     assert page.evaluate("document.getElementsByTagName('*').length") <= 2000
-    site.ask("POST", f"/v1/jobs/{job_id}/cancel", {})
 
 
 def test_a_part_that_is_replaced_keeps_the_focus(page: Page, site: Site):
-    job_id = site.submit("keeps-focus", steps=600)
+    site.submit("keeps-focus", steps=600)
     for path, part in (("/ui/", "overview"), ("/ui/jobs?name=keeps-focus", "job-list")):
         page.goto(path)
         state(page).to_have_text(LIVE_OR_POLLS)
         page.evaluate(f"document.getElementById('{part}').dataset.old = 'true'")
         page.get_by_role("link", name="keeps-focus").first.focus()
 
-        expect(page.locator(f"#{part}:not([data-old])")).to_have_count(1, timeout=30_000)
+        expect(page.locator(f"#{part}:not([data-old])")).to_have_count(1)
 
         expect(page.get_by_role("link", name="keeps-focus").first).to_be_focused()
-    site.ask("POST", f"/v1/jobs/{job_id}/cancel", {})

@@ -11,6 +11,7 @@ from playwright.sync_api import Page, expect
 from app.storage.log_blocks import LogBlock
 from app.storage.log_writer import LogWriter
 from app.storage.storage import Storage
+from tests.systems.running_up import wait_until
 from tests.web.site import Site, wait_for
 
 BEGUN = datetime(2030, 1, 1, 12, 0, tzinfo=UTC)
@@ -20,7 +21,7 @@ TALKS = """
 import sys, time
 for n in range(100_000):
     print(f"line {n} <img src=x onerror=alert(1)> \\x1b[31mred\\x1b[0m", flush=True)
-    time.sleep(0.2)
+    time.sleep(0.1)
 """
 
 
@@ -71,6 +72,11 @@ def long_lines(site: Site) -> str:
 
 def rows(page: Page) -> list[int]:
     return [int(text) for text in page.locator(".log-row a").all_inner_texts()]
+
+
+def count(page: Page) -> int:
+    """How many lines the page says there are."""
+    return int(re.sub(r"\D", "", page.locator("#log-count").inner_text()))
 
 
 def place_of(page: Page, n: int) -> bool:
@@ -140,7 +146,7 @@ def test_the_server_searches_a_million_lines_and_a_line_found_is_shown(page: Pag
     page.keyboard.press("Enter")
 
     expect(page.get_by_role("status").filter(has_text="found")).to_have_text(
-        "4 lines found; all 1,000,000 lines were searched.", timeout=60_000
+        "4 lines found; all 1,000,000 lines were searched."
     )
     page.get_by_label("Lines found").get_by_role("link", name=re.compile("^500000")).click()
 
@@ -150,7 +156,7 @@ def test_the_server_searches_a_million_lines_and_a_line_found_is_shown(page: Pag
 
 def test_hits_are_stepped_through(page: Page, million: str):
     page.goto(f"/ui/jobs/{million}/log?q=overflow")
-    expect(page.locator("#log-hits li")).to_have_count(4, timeout=60_000)
+    expect(page.locator("#log-hits li")).to_have_count(4)
 
     page.get_by_role("button", name="Next").click()
     expect(page.locator("#log-at")).to_have_text("1 of 4")
@@ -228,23 +234,23 @@ def test_new_lines_are_followed_until_a_user_scrolls_and_what_they_say_is_text(p
     site.wait_for(job_id, "TRAINING")
     page.goto(f"/ui/jobs/{job_id}/log")
 
-    expect(page.locator(".log-row", has_text="line 15 ")).to_be_visible(timeout=40_000)
     expect(page.locator(".log-row").last).to_contain_text("<img src=x onerror=alert(1)> red")
-    expect(page.locator(".log-row", has_text="line 45 ")).to_be_visible(timeout=40_000)
+    before = max(rows(page))
+    wait_until(lambda: max(rows(page), default=0) > before + 30, 60)
     page.locator("#log").focus()
     page.keyboard.press("Home")
 
     expect(page.get_by_role("button", name="Follow")).to_have_attribute("aria-pressed", "false")
-    expect(page.locator("#log-count")).to_have_text(re.compile("[6-9][0-9] lines"), timeout=40_000)
+    before = count(page)
+    wait_until(lambda: count(page) > before + 10, 60)
     assert place_of(page, 1)
-    site.ask("POST", f"/v1/jobs/{job_id}/cancel")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_log_has_no_violations(page: Page, million: str, violations: Any, scheme: Any):
     page.emulate_media(color_scheme=scheme)
     page.goto(f"/ui/jobs/{million}/log?line=700000&q=overflow")
-    expect(page.locator("#log-hits li").first).to_be_visible(timeout=30_000)
+    expect(page.locator("#log-hits li").first).to_be_visible()
     expect(page.locator(".log-row.selected")).to_be_visible()
 
     assert violations(page) == []

@@ -54,7 +54,6 @@ def test_emptying_a_node_asks_before_by_keyboard(page: Page, site: Site):
 
     expect(page.locator("#notices")).to_contain_text("return")
     site.wait_for(job_id, "QUEUED", "PAUSED", seconds=90)
-    site.ask("POST", f"/v1/jobs/{job_id}/cancel", {})
 
 
 def test_a_node_is_labelled_and_says_why_a_job_does_not_start(page: Page, site: Site):
@@ -68,7 +67,6 @@ def test_a_node_is_labelled_and_says_why_a_job_does_not_start(page: Page, site: 
     page.get_by_role("button", name="Explain").click()
 
     expect(page.get_by_role("region", name="What keeps the job away")).to_contain_text("has no h100")
-    site.ask("POST", f"/v1/jobs/{job_id}/cancel", {})
 
 
 def test_a_quota_is_set_and_a_wrong_one_refused(page: Page, site: Site):

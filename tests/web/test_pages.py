@@ -40,19 +40,25 @@ def test_every_page_is_accessible_in_both_schemes(page: Page, content: Content, 
     assert found == {}
 
 
-def test_every_page_answers_is_small_and_no_wider_than_a_narrow_screen(page: Page, content: Content):
+def test_every_page_answers_is_small_fits_a_narrow_screen_and_has_no_markup_of_jobs(page: Page, content: Content):
+    """One visit of each page answers all of these."""
     page.set_viewport_size({"width": 320, "height": 700})
     statuses, large, wide = {}, {}, {}
+    shown = 0
     for name, path in content.paths.items():
         statuses[name] = opened(page, path).status
         if (nodes := page.evaluate("document.querySelectorAll('*').length")) > MOST_NODES:
             large[name] = nodes
         if (width := page.evaluate("document.documentElement.scrollWidth")) > 320:
             wide[name] = width
+        assert page.title() != "owned", path
+        assert page.locator("img[src=x]").count() == 0, path
+        shown += HOSTILE[:20] in page.locator("body").inner_text()
 
     assert statuses == {name: 404 if name == "missing" else 200 for name in content.paths}
     assert large == {}
     assert wide == {}
+    assert shown >= 4, "pages show the text itself"
 
 
 @pytest.mark.parametrize("name", ["overview", "jobs", "job-completed", "nodes", "submit"])
@@ -77,17 +83,6 @@ def test_a_first_visit_takes_few_requests_and_bytes(context: BrowserContext, sit
 
     assert sum(of_scripts.values()) <= MOST_BYTES, sizes
     assert len(of_scripts) <= MOST_REQUESTS, sizes
-
-
-def test_text_of_jobs_never_becomes_markup(page: Page, content: Content):
-    shown = 0
-    for path in content.paths.values():
-        opened(page, path)
-        assert page.title() != "owned", path
-        assert page.locator("img[src=x]").count() == 0, path
-        shown += HOSTILE[:20] in page.locator("body").inner_text()
-
-    assert shown >= 4, "pages show the text itself"
 
 
 @pytest.mark.skipif(not PICTURES, reason="pictures are for people: TESTS_SCREENSHOTS names a directory for them")

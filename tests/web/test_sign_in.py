@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import BrowserContext, expect
 
 from tests.web.site import Site
 
@@ -34,7 +34,9 @@ def test_a_revoked_key_is_out_at_once(context: BrowserContext, site: Site):
     expect(page).to_have_url(f"{site.url}/ui/login?next=/ui/jobs")
 
 
-def test_signing_out_leads_to_the_form_and_says_so(page: Page, site: Site):
+def test_signing_out_leads_to_the_form_and_says_so(context: BrowserContext, site: Site):
+    page = context.new_page()
+    site.sign_in(page, site.key)
     page.get_by_role("button", name="Sign out").click()
 
     expect(page).to_have_url(f"{site.url}/ui/login")
@@ -43,8 +45,10 @@ def test_signing_out_leads_to_the_form_and_says_so(page: Page, site: Site):
     expect(page).to_have_url(f"{site.url}/ui/login?next=/ui/")
 
 
-def test_a_page_of_another_site_can_do_nothing(context: BrowserContext, page: Page, site: Site):
+def test_a_page_of_another_site_can_do_nothing(context: BrowserContext, site: Site):
     """A form that a foreign page sends: browsers leave the cookie out, and say where it comes from."""
+    page = context.new_page()
+    site.sign_in(page, site.key)
     attacker = context.new_page()  # about:blank, an origin of its own
 
     with attacker.expect_response(f"{site.url}/ui/logout") as answer:

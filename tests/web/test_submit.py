@@ -39,7 +39,6 @@ def test_a_job_is_submitted_by_filling_in_the_form(page: Page, site: Site):
     page.wait_for_url("**/ui/jobs/job-*")
     expect(page.locator("#notices")).to_contain_text("by form is accepted")
     expect(page.locator("h1")).to_contain_text("by form")
-    site.ask("POST", f"/v1/jobs/{page.url.rpartition('/')[2]}/cancel", {})
 
 
 def test_the_fields_follow_the_document_and_the_document_the_fields(page: Page):
@@ -135,13 +134,11 @@ def test_a_document_that_was_sent_is_there_for_those_who_go_back_alone(page: Pag
     page.fill("#document", json.dumps({**DOCUMENT, "name": "sent"}))
     page.get_by_role("button", name="Submit job").click()
     page.wait_for_url("**/ui/jobs/job-*")
-    job_id = page.url.rpartition("/")[2]
 
     page.go_back()
     expect(field(page, "name")).to_have_value("sent")
     page.goto("/ui/submit")
     expect(field(page, "name")).to_have_value("my-job")
-    site.ask("POST", f"/v1/jobs/{job_id}/cancel", {})
 
 
 def test_a_sign_in_that_ends_leaves_the_text(context: BrowserContext, site: Site):

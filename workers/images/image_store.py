@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from app.domain.spec.image import RegistryLogin
 from app.domain.spec.locations.images import ALWAYS, NEVER, ImageReference
 from config.images import ImageSettings
 from workers.attempt_failed import AttemptFailed
@@ -39,6 +40,7 @@ class ImageStore:
     settings: ImageSettings
     sandbox: Sandbox
     project: str
+    login: RegistryLogin | None = None  # of the job, for the registry of the image
 
     def provide(self, reference: ImageReference, pull_policy: str) -> StoredImage:
         """The image, fetched and unpacked where it must be. Raises AttemptFailed."""
@@ -65,6 +67,7 @@ class ImageStore:
                 directory=work.path,
                 data_dir=self.data_dir,
                 seconds=self.settings.fetch_seconds,
+                login=self.login,
             )
             # By asking, also for an image that is here, it is known that the project may read it.
             digest = tools.digest(reference)
@@ -117,5 +120,9 @@ class ImageStore:
         new.replace(index)
 
     def _index(self, reference: ImageReference) -> Path:
-        name = hashlib.sha256(f"{self.project}\n{reference}".encode()).hexdigest()
+        """What a login has opened is known to jobs with the same one alone: others may not be let in."""
+        parts = [self.project, str(reference)]
+        if self.login is not None:
+            parts += [self.login.username, self.login.password]
+        name = hashlib.sha256("\n".join(parts).encode()).hexdigest()
         return self.directory / "references" / name

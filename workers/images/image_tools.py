@@ -1,6 +1,8 @@
 """Runs skopeo, which copies images, and umoci, which unpacks them, in a sandbox: what they read may be hostile."""
 
+import base64
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -8,14 +10,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from app.domain.spec.image import RegistryLogin
 from app.domain.spec.locations.images import LOCAL, ImageReference
 from app.host.images import SKOPEO, UMOCI
 from config.images import ImageSettings
+from config.redaction import Redaction
 from workers.attempt_failed import AttemptFailed
 from workers.run_dir.sizes import allocated_bytes
 from workers.sandbox.sandbox import Sandbox
@@ -26,13 +31,16 @@ _NAME = "image"  # in the layout
 _CERTIFICATES = tuple(map(Path, ("/etc/containers/certs.d", "/etc/docker/certs.d")))
 _PROXIES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
 _FIRST_POLL_SECONDS, _POLL_SECONDS = 0.01, 0.5
-_MOST_MESSAGE, _MOST_ANSWER = 2000, 4 << 20
+_MOST_ERRORS, _MOST_MESSAGE, _MOST_ANSWER = 1 << 16, 2000, 4 << 20
 _MESSAGE = re.compile(r'level=(?:fatal|error) msg="((?:[^"\\]|\\.)*)"')
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImageTools:
-    """``directory`` is where they write, at most ``max_bytes``; ``until`` is in time.monotonic()."""
+    """``directory`` is where they write, at most ``max_bytes``; ``until`` is in time.monotonic().
+
+    ``login`` is the job's own for the registry of the image, in place of the operator's ``auth_file``.
+    """
 
     sandbox: Sandbox
     directory: Path
@@ -40,20 +48,30 @@ class ImageTools:
     max_bytes: int
     until: float
     auth_file: Path | None = None
+    login: RegistryLogin | None = None
     plain_http: tuple[str, ...] = ()
 
     @classmethod
     def of(
-        cls, settings: ImageSettings, project: str, sandbox: Sandbox, *, directory: Path, data_dir: Path, seconds: float
+        cls,
+        settings: ImageSettings,
+        project: str,
+        sandbox: Sandbox,
+        *,
+        directory: Path,
+        data_dir: Path,
+        seconds: float,
+        login: RegistryLogin | None,
     ) -> "ImageTools":
-        """With the logins of the project, for so many seconds from now."""
+        """With this login, or else those of the project, for so many seconds from now."""
         return cls(
             sandbox=sandbox,
             directory=directory,
             data_dir=data_dir,
             max_bytes=settings.max_bytes,
             until=time.monotonic() + seconds,
-            auth_file=settings.auth_file_of(project),
+            auth_file=settings.auth_file_of(project) if login is None else None,
+            login=login,
             plain_http=settings.plain_http,
         )
 
@@ -71,48 +89,72 @@ class ImageTools:
     def _manifest(self, reference: ImageReference) -> bytes:
         """The manifest, or list of manifests, that the reference names. Raises AttemptFailed."""
         with tempfile.TemporaryFile() as answer:
-            self._skopeo(reference, ["inspect", "--raw", *self._options(reference, ""), _address(reference)], answer)
+            self._skopeo(reference, ["inspect", "--raw"], [_address(reference)], answer)
             answer.seek(0)
             return answer.read(_MOST_ANSWER)
 
     def copy(self, reference: ImageReference) -> Path:
         """An OCI layout with the image alone. Raises AttemptFailed."""
-        command = ["copy", "--quiet", *self._options(reference, "src-"), _address(reference), f"oci:{LAYOUT}:{_NAME}"]
         with tempfile.TemporaryFile() as answer:
-            self._skopeo(reference, command, answer)
+            places = [_address(reference), f"oci:{LAYOUT}:{_NAME}"]
+            self._skopeo(reference, ["copy", "--quiet"], places, answer, prefix="src-")
         return self.directory / LAYOUT
 
     def unpack(self) -> Path:
         """The root file system of what was copied, owned by this user. Raises AttemptFailed."""
         command = [UMOCI, "raw", "unpack", "--rootless", "--image", f"{LAYOUT}:{_NAME}", ROOT]
         with tempfile.TemporaryFile() as answer:
-            failed = self._run(command, answer, network=False, readable=())
+            failed = self._run(command, answer, network=False)
         if failed:
             raise AttemptFailed("INVALID_CONFIG", f"resource_config.image: it can't be unpacked: {failed}")
         shutil.rmtree(self.directory / LAYOUT)
         return self.directory / ROOT
 
-    def _options(self, reference: ImageReference, prefix: str) -> list[str]:
+    def _options(self, reference: ImageReference, prefix: str, logins: Path | None) -> list[str]:
         if reference.is_local:
             return []
-        login = [f"--{'authfile' if not prefix else 'src-authfile'}", str(self.auth_file)] if self.has_logins else []
-        plain = [f"--{prefix}tls-verify=false"] if reference.host in self.plain_http else []
-        return [*(login or [f"--{prefix}no-creds"]), *plain]
+        login = [f"--{prefix}no-creds"] if logins is None else [f"--{prefix}authfile", str(logins)]
+        return [*login, *([f"--{prefix}tls-verify=false"] if reference.host in self.plain_http else [])]
 
     @property
     def has_logins(self) -> bool:
-        return self.auth_file is not None and self.auth_file.is_file()
+        return self.login is not None or (self.auth_file is not None and self.auth_file.is_file())
 
-    def _skopeo(self, reference: ImageReference, command: Sequence[str], answer: IO[bytes]) -> None:
-        local = [Path(reference.name)] if reference.is_local else []
-        login = [self.auth_file] if self.auth_file is not None and self.has_logins and not reference.is_local else []
-        readable = (*local, *login, *(path for path in _CERTIFICATES if path.is_dir()))
-        command = [SKOPEO, "--insecure-policy", *command]  # there is no policy of signatures
-        failed = self._run(command, answer, network=not reference.is_local, readable=readable)
+    def _skopeo(
+        self,
+        reference: ImageReference,
+        command: Sequence[str],
+        places: Sequence[str],
+        answer: IO[bytes],
+        *,
+        prefix: str = "",
+    ) -> None:
+        """``prefix`` of options that are about the image. Raises AttemptFailed."""
+        logins = self.auth_file if self.login is None and self.has_logins and not reference.is_local else None
+        shown = [Path(reference.name)] if reference.is_local else [] if logins is None else [logins]
+        with _login_file(reference, self.login) as file:
+            if file is not None:
+                logins = Path(f"/proc/self/fd/{file}")
+            options = [*self._options(reference, prefix, logins), *places]
+            failed = self._run(
+                [SKOPEO, "--insecure-policy", *command, *options],  # there is no policy of signatures
+                answer,
+                network=not reference.is_local,
+                readable=(*shown, *(path for path in _CERTIFICATES if path.is_dir())),
+                inherited=() if file is None else (file,),
+            )
         if failed:
-            raise _failure(reference, failed, self.auth_file)
+            raise _failure(reference, failed, self.auth_file, self.login)
 
-    def _run(self, command: Sequence[str], answer: IO[bytes], *, network: bool, readable: Sequence[Path]) -> str:
+    def _run(
+        self,
+        command: Sequence[str],
+        answer: IO[bytes],
+        *,
+        network: bool,
+        readable: Sequence[Path] = (),
+        inherited: Sequence[int] = (),
+    ) -> str:
         """Why it failed; empty if it did not. Raises AttemptFailed for too much and too slow."""
         view = FilesystemView(run_dir=self.directory, data_dir=self.data_dir, readable=tuple(readable))
         environment = {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(self.directory)}
@@ -129,7 +171,7 @@ class ImageTools:
                     stdin=subprocess.DEVNULL,
                     stdout=answer,
                     stderr=errors,
-                    pass_fds=enclosed.files,
+                    pass_fds=(*enclosed.files, *inherited),
                     start_new_session=True,
                 )
             try:
@@ -138,7 +180,7 @@ class ImageTools:
                 process.kill()
                 process.wait()
             errors.seek(0)
-            text = errors.read(1 << 16).decode(errors="replace")
+            text = _redaction(self.login).bounded(errors.read(_MOST_ERRORS).decode(errors="replace"), _MOST_ERRORS)
         if code == 0:
             return ""
         found = _MESSAGE.findall(text)
@@ -178,7 +220,33 @@ def _address(reference: ImageReference) -> str:
     return f"docker://{reference.name}{tag}"
 
 
-def _failure(reference: ImageReference, message: str, auth_file: Path | None) -> AttemptFailed:
+@contextmanager
+def _login_file(reference: ImageReference, login: RegistryLogin | None) -> Iterator[int | None]:
+    """A file in memory to inherit, as of `docker login`, for the registry of this image alone; None without a login."""
+    if login is None or reference.is_local:
+        yield None
+        return
+    descriptor = os.memfd_create("login")
+    try:
+        os.write(descriptor, json.dumps({"auths": {reference.host: {"auth": _basic(login)}}}).encode())
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _redaction(login: RegistryLogin | None) -> Redaction:
+    """A registry or its token server may send back what it was sent."""
+    return Redaction(() if login is None else (login.password, _basic(login)))
+
+
+def _basic(login: RegistryLogin) -> str:
+    """As RFC 7617 says."""
+    return base64.b64encode(f"{login.username}:{login.password}".encode()).decode()
+
+
+def _failure(
+    reference: ImageReference, message: str, auth_file: Path | None, login: RegistryLogin | None
+) -> AttemptFailed:
     """With the way out."""
     field, lowered = "resource_config.image.reference", message.lower()
     if "does not match provided manifest digest" in lowered:
@@ -186,10 +254,12 @@ def _failure(reference: ImageReference, message: str, auth_file: Path | None) ->
             "INVALID_CONFIG", f"{field}: the registry's {reference.name} has another digest: {message}"
         )
     if any(word in lowered for word in ("unauthorized", "denied", "authentication required")):
-        login = f"; the logins of this project are read from {auth_file}" if auth_file else ""
+        where = f"; the logins of this project are read from {auth_file}" if auth_file else ""
+        if login is not None:
+            where = f"; the job's own login is for {login.registry} (resource_config.registry_logins)"
         return AttemptFailed(
             "INVALID_CONFIG",
-            f"{field}: the registry does not let this project read {reference}, or there is no such image{login}: "
+            f"{field}: the registry does not let this project read {reference}, or there is no such image{where}: "
             f"{message}",
         )
     if any(word in lowered for word in ("manifest unknown", "name unknown", "not found", "no such", "no descriptor")):

@@ -1,10 +1,12 @@
 """Preflight of a job's container images: whether registries have them for the project, before a device is taken."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from app.domain.errors import BadSpec
 from app.domain.spec.document import images
+from app.domain.spec.image import RegistryLogin
 from app.domain.spec.locations.images import NEVER, ImageReference, parse, why_not_from
 from app.domain.spec.model import JobDocument
 from app.host.images import lack_of_skopeo
@@ -14,6 +16,7 @@ from workers.attempt_failed import AttemptFailed
 from workers.fetching.directory_locks import DirectoryLock, sweep
 from workers.images.image_tools import ImageTools
 from workers.images.named_field import naming
+from workers.images.registry_logins import login_for
 from workers.prepare.inspection_report import Report
 from workers.sandbox.sandbox import Sandbox, SandboxUnavailable, choose_sandbox
 
@@ -22,10 +25,13 @@ _LEAST_SECONDS = 1.0
 _ASK_SECONDS = 15.0  # a registry that does not answer must not hold up a job that a node may start
 
 
-def inspect_image(settings: Settings, project: str, document: JobDocument, seconds: float) -> Report:
+def inspect_image(
+    settings: Settings, project: str, document: JobDocument, secrets: Mapping[str, str], seconds: float
+) -> Report:
     """Ask registries for the manifests of the images of the job and its roles, unless only nodes that have one may run.
 
-    What is not asked for within ``seconds``, or may not be by this machine's settings, is left to the node.
+    ``secrets`` are the job's, opened. What is not asked for within ``seconds``, or may not be by this machine's
+    settings, is left to the node.
     """
     try:
         asked = _asked(document)
@@ -46,7 +52,8 @@ def inspect_image(settings: Settings, project: str, document: JobDocument, secon
         elif reports and (seconds := until - time.monotonic()) < _LEAST_SECONDS:
             reports.append({"left_out": [f"no time was left to ask for {reference}"]})
         else:
-            reports.append(_ask(settings, project, reference, field, sandbox, seconds))
+            login = login_for(reference, document, secrets)
+            reports.append(_ask(settings, project, _Asked(reference, field, login), sandbox, seconds))
     return _together(reports)
 
 
@@ -74,9 +81,15 @@ def _together(reports: Sequence[Report]) -> Report:
     return {**({"images": found} if found else {}), **({"left_out": left_out} if left_out else {})}
 
 
-def _ask(
-    settings: Settings, project: str, reference: ImageReference, field: str, sandbox: Sandbox, seconds: float
-) -> Report:
+class _Asked(NamedTuple):
+    """``field`` names the image in the job's document."""
+
+    reference: ImageReference
+    field: str
+    login: RegistryLogin | None
+
+
+def _ask(settings: Settings, project: str, asked: _Asked, sandbox: Sandbox, seconds: float) -> Report:
     data_dir = settings.data.dir.resolve()
     scratch = data_dir / "run" / _DIRECTORY
     sweep(scratch)
@@ -88,17 +101,18 @@ def _ask(
             directory=work.path,
             data_dir=data_dir,
             seconds=min(seconds, _ASK_SECONDS),
+            login=asked.login,
         )
         try:
-            with naming(field):
-                digest = tools.digest(reference)
+            with naming(asked.field):
+                digest = tools.digest(asked.reference)
         except AttemptFailed as failure:
             # Nodes may have logins that this machine does not have, or a way to a registry that it can't reach.
             nodes_know_more = tools.auth_file is not None and not tools.has_logins
             if failure.error_type != "INVALID_CONFIG" or nodes_know_more:
                 return {"left_out": [failure.message]}
             return _errors(failure.message)
-    return {"image": {"reference": str(reference), "digest": f"sha256:{digest}"}}
+    return {"image": {"reference": str(asked.reference), "digest": f"sha256:{digest}"}}
 
 
 def _errors(message: str) -> Report:

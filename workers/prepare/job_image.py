@@ -17,6 +17,7 @@ from workers.attempt_failed import AttemptFailed
 from workers.images.image_config import ImageConfig
 from workers.images.image_store import ImageStore, StoredImage
 from workers.images.named_field import naming
+from workers.images.registry_logins import login_for
 from workers.prepare.input_library import Library
 from workers.prepare.resolve_inputs import find_image
 from workers.run_dir.layout import OVERLAY
@@ -70,6 +71,7 @@ def _with_image(
         settings=settings.images,
         sandbox=sandbox,
         project=library.project,
+        login=login_for(reference, document, library.secrets),
     )
     stored = store.provide(reference, image.pull_policy)
     made = JobImage(

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from app.database.engine import Database
 from app.domain.errors import InvalidRequest, NotFound, TransientStorageError
+from app.domain.spec.document import judging_job
 from app.domain.spec.inference import ModelReference
 from app.domain.spec.model import BaseModel, JobDocument
 from app.domain.spec.rules.model import continues_adapter, is_result
@@ -27,7 +28,10 @@ from workers.prepare.resume_point import fetched, verify
 def with_results(
     db: Database, storage: Storage, work: Work, sources: Sources, scratch: Path
 ) -> tuple[Sources, Path | None]:
-    """The sources with the result that is the job's base model, and `find_weights`. Raises AttemptFailed."""
+    """The sources with the results that are the job's base and reward model, and `find_weights`.
+
+    Raises AttemptFailed.
+    """
     base = work.document.training_config.base_model
     weights = find_weights(db, storage, work, scratch / "weights")
     if is_result(base):
@@ -37,6 +41,9 @@ def with_results(
         sources = with_result(sources, base, result)
     elif work.is_training:
         sources = with_result(sources, base, weights)
+    if (judge := judging_job(work.document)) is not None:
+        found = find_result(db, storage, work.project, ModelReference().changed(job_id=judge), scratch / "judge")
+        sources = replace(sources, reward_model=LocalModel(path=found, visible=found))
     return sources, weights
 
 

@@ -106,7 +106,8 @@ def inspect_inputs(settings: Settings, db: Database, question: PreflightRequest)
     if report.get("errors") or not question.get("job_id") or not asks_registries(document):
         return report
     seconds = max(1.0, settings.preflight.timeout_seconds - (time.monotonic() - began))  # of scripts beside it
-    return _joined(report, inspect_image(settings, question["project"], document, seconds))
+    secrets = opened_secrets(settings, question["sealed_secrets"])
+    return _joined(report, inspect_image(settings, question["project"], document, secrets, seconds))
 
 
 def _inspect_training(settings: Settings, db: Database, question: PreflightRequest, document: JobDocument) -> Report:
@@ -163,7 +164,7 @@ def _inspect_script(settings: Settings, db: Database, question: PreflightRequest
         variables = job_environment(document.training_config.environment, secrets)
         rest = inspect_packages(settings, document, variables, seconds)
     else:
-        rest = inspect_image(settings, question["project"], document, seconds)
+        rest = inspect_image(settings, question["project"], document, secrets, seconds)
     return _joined(code, rest)
 
 

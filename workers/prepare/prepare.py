@@ -10,7 +10,7 @@ from app.database.engine import Database
 from app.domain.nodes.sandboxes import WITHOUT_NAMESPACES
 from app.domain.scheduling.resources import gpu_of
 from app.domain.spec.credentials import access_of, texts_of
-from app.domain.spec.document import judging_model
+from app.domain.spec.document import judging_job, judging_model
 from app.domain.spec.frameworks.custom import checkpoint_glob, launcher
 from app.domain.spec.frameworks.requirements import LOCKED, NETWORK, NOT_ON_SEVERAL, PEERS
 from app.domain.spec.hyperparameters import parsing
@@ -245,7 +245,7 @@ def find_sources(library: Library, framework: str, document: JobDocument) -> Sou
     for role in document.tasks:  # they are used when a node knows which of them it runs
         find_program(library, document_of(document, role).training_config.framework)
     values = {} if custom else training.hyperparameters
-    judge, judging = reward_file(values), judging_model(document)
+    judge, judging = reward_file(values), "" if judging_job(document) else judging_model(document)
     found_judge = find_script(library, judge, "reward") if judge else None
     alone = custom or document.inference is not None  # it may bring a whole model of its own
     weightless = is_drawn(base) or _asks_service(document)

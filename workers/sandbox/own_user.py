@@ -1,7 +1,8 @@
 """The host user of an attempt: no other attempt on this machine has the same one at the same time.
 
 A lock on a file reserves a user; the kernel releases it when the supervisor ends. Processes of the attempt may outlive
-the supervisor, and other programs may use such IDs: so a user is free only when it has no process, either.
+the supervisor, and other programs may use such IDs: so a user is free only when it has no process, either. Nor is it
+free while rules of another part of its attempt let it in (app.host.guarded_ports): each such part has a shared lock.
 """
 
 import fcntl
@@ -34,6 +35,15 @@ class OwnUser:
         """Have this done while the user is still no other attempt's. It may raise OSError, which changes nothing."""
         self._endings.append(call)
 
+    def reserve_peers(self, uids: Iterable[int], *, locks: Path = LOCKS) -> None:
+        """Have no other attempt take the users of parts on this machine before this one is released, too.
+
+        These parts are running: theirs may end earlier. Raises OSError.
+        """
+        for uid in uids:
+            if uid != self.uid:
+                self.keep(_lock(_peers_of(uid, locks), fcntl.LOCK_SH))  # others have it for a moment only
+
     def keep(self, descriptor: int) -> int:
         """Close it when the user is released."""
         self._held.append(descriptor)
@@ -61,7 +71,7 @@ def take_user(uids: Iterable[int], *, locks: Path = LOCKS) -> OwnUser:
             continue
         try:
             alive = set(users_of_processes())  # after the lock: who had it before may have left processes
-            if uid not in alive:
+            if uid not in alive and not _has_peers(uid, locks):
                 return OwnUser(uid, lock, idmapped_mounts.user_namespace(uid))
         except BaseException:
             os.close(lock)
@@ -70,13 +80,32 @@ def take_user(uids: Iterable[int], *, locks: Path = LOCKS) -> OwnUser:
     raise NoFreeUser("other attempts have all users of TRAINYARD_NODE_UIDS; name a larger range there")
 
 
+def _has_peers(uid: int, locks: Path) -> bool:
+    lock = _try_lock(_peers_of(uid, locks))
+    if lock is not None:
+        os.close(lock)
+    return lock is None
+
+
+def _peers_of(uid: int, locks: Path) -> Path:
+    return locks / f"{uid}.peers"
+
+
 def _try_lock(path: Path) -> int | None:
+    try:
+        return _lock(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return None
+
+
+def _lock(path: Path, how: int) -> int:
+    """Raises OSError."""
     descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        fcntl.flock(descriptor, how)
+    except BaseException:
         os.close(descriptor)
-        return None
+        raise
     return descriptor
 
 

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 
 from app.database.engine import Database
 from app.domain.lifecycle.events import EventType
@@ -37,6 +38,7 @@ from workers.supervisor.ranks.rank_reports import RankReports
 from workers.supervisor.ranks.role_progress import RoleProgress
 from workers.supervisor.ranks.usage import UsageSampler
 from workers.supervisor.recording.checkpoint_store import CheckpointStore
+from workers.supervisor.recording.claim_sizes import limits_of_claims
 from workers.supervisor.recording.connection_events import connection_event
 from workers.supervisor.recording.context import AttemptContext
 from workers.supervisor.recording.disk_space import DiskSpaceWatch
@@ -111,12 +113,21 @@ class Assembly:
 
         return LeaseRenewal(self.settings.lease, Fence(), renew, on_requests=on_requests, on_lost=on_lost)
 
-    def run_size_watch(self, on_exceeded: Callable[[int, int], None]) -> RunSizeWatch | None:
-        """``on_exceeded`` gets the limit and what was found, in MB; None: no limit."""
-        limit = self.work.document.resource_config.limits.storage_mb or self.settings.node.max_storage_mb
-        if not limit:
-            return None
-        return RunSizeWatch(self.context.run.path, limit, lambda found: on_exceeded(limit, found))
+    def size_watches(self, prepared: Prepared, on_exceeded: Callable[[str], None]) -> list[RunSizeWatch]:
+        """Of the run directory and of claims that have limits; ``on_exceeded`` gets what was found, in words."""
+        resources, node = self.work.document.resource_config, self.settings.node
+
+        def watch(directory: Path, limit_mb: int, whose: str, where: str) -> RunSizeWatch:
+            allowed = f"{limit_mb} MB are allowed ({where})"
+            return RunSizeWatch(directory, limit_mb, lambda found: on_exceeded(f"{whose} {found} MB, {allowed}"))
+
+        where = "size_mb of its mount, or the node's TRAINYARD_NODE_MAX_CLAIM_MB"
+        claims = limits_of_claims(prepared.plan.confinement.view, resources.mounts, node.max_claim_mb)
+        watches = [watch(claim, mb, f"the volume claim {claim.name} holds", where) for claim, mb in claims.items()]
+        if limit := resources.limits.storage_mb or node.max_storage_mb:
+            where = "resource_config.limits.storage_mb, else the node's TRAINYARD_NODE_MAX_STORAGE_MB"
+            watches.append(watch(self.context.run.path, limit, "the job's files on its node take", where))
+        return watches
 
     def disk_watch(self, *, on_waiting: Callable[[str], None], on_over: Callable[[str], None]) -> DiskSpaceWatch:
         return DiskSpaceWatch(

@@ -39,6 +39,7 @@ from trainyard.protocol.messages import MAX_MESSAGE
 from workers.prepare.prepare import Prepared
 from workers.supervisor.recording.environment_events import environment_notes
 from workers.supervisor.recording.report_writer import Note
+from workers.supervisor.recording.run_size import RunSizeWatch
 from workers.run_dir.layout import remove_earlier
 from workers.sandbox.placements import PlacementConflict
 from workers.sandbox.staging import PartLost
@@ -120,7 +121,7 @@ class Supervisor:
         )
         self._keeping: threading.Thread | None = None
         self.stops = assembly.stop_controller(self._ranks, withdraw=self._withdraw)
-        self._run_size = assembly.run_size_watch(self._end_for_files)
+        self._sizes: Sequence[RunSizeWatch] = ()
         self._usage = assembly.usage_sampler(lambda values: self._loop.call(lambda: self._ranks.take_usage(values)))
 
     def run(self) -> int:
@@ -185,8 +186,9 @@ class Supervisor:
             self._ranks.access.begin(self._prepared.plan.sandbox.kind)
         self._register_processes()
         self._usage.start(self._ranks.root_pid)
-        if self._run_size is not None:
-            self._run_size.start()
+        self._sizes = self._assembly.size_watches(self._prepared, self._end_for_files)
+        for watch in self._sizes:
+            watch.start()
         if self._work.part == 0:
             HangDetector(self._loop, self._ranks, self.on_hang).start()
         self._loop.run_until(lambda: self._ranks.ended or self._lost)
@@ -275,12 +277,8 @@ class Supervisor:
         failure, grace = AttemptFailed("DISK_FULL", what), self._settings.lease.kill_grace_seconds
         self._loop.call(lambda: self._end_for(failure, grace_seconds=grace))
 
-    def _end_for_files(self, limit_mb: int, found_mb: int) -> None:
-        """From any thread: end the attempt, because it keeps too much on the node's disk."""
-        what = (
-            f"the job's files took {found_mb} MB of its node, {limit_mb} MB are allowed "
-            "(resource_config.limits.storage_mb, else the node's TRAINYARD_NODE_MAX_STORAGE_MB)"
-        )
+    def _end_for_files(self, what: str) -> None:
+        """From any thread: end the attempt, because it keeps too much on a disk."""
         self._loop.call(lambda: self._end_for(AttemptFailed("DISK_LIMIT_EXCEEDED", what), grace_seconds=0.0))
 
     def _end_for(self, failure: AttemptFailed, *, grace_seconds: float) -> None:
@@ -323,8 +321,8 @@ class Supervisor:
 
     def close(self) -> None:
         """End all threads, and remove the run directory unless it is still needed."""
-        if self._run_size is not None:
-            self._run_size.stop()
+        for watch in self._sizes:
+            watch.stop()
         self._renewal.stop()
         self._trackers.close()
         if self._keeping is not None:

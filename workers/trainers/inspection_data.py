@@ -11,7 +11,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from app.domain.spec.data.preprocessing import EXAMPLES, PROMPTS, records_of
-from app.domain.spec.hyperparameters.rlhf import REWARD, REWARD_METHOD, completes, reward_file
+from app.domain.spec.hyperparameters.rlhf import REWARD, REWARD_METHOD, completes, reward_file, reward_model
 from workers.rank.run_context import RunSpec, method_of
 from workers.rank.spec_sections import data_config, training_config
 from workers.trainers.data.encoded import NOT_LEARNED, Encoded
@@ -130,7 +130,7 @@ def _check_reward(spec: RunSpec, columns: list[str]) -> None:
     if given := training_config(spec).grader:
         checked_grader(given, columns)
         return
-    judged = completes(spec.hyperparameters) and not spec.reward_model_path
+    judged = completes(spec.hyperparameters) and not reward_model(spec.hyperparameters)
     if judged and not reward_file(spec.hyperparameters):  # user code is left to the node
         reward_of(str(spec.hyperparameters[REWARD]), columns)
 

@@ -6,6 +6,7 @@ import sys
 import traceback
 from typing import NoReturn
 
+from app.domain.spec.inference import Inference
 from trainyard.protocol.channel import ChannelClosed
 from workers.rank.run_context import RunContext, method_of, supervised_run
 from workers.trainers.left_out import QLORA, can_build_kernels, leave_out, quantizes
@@ -48,6 +49,10 @@ def _train(context: RunContext) -> None:
         sys.stderr.write(f"{NO_COMPILER}\n")
     trainer = registry.load(context.spec.framework, method_of(context.spec))
     distributed.join(context.spec)
+    if context.spec.inference and Inference.from_json(context.spec.inference).model.divided:
+        from workers.trainers.inference.divided_weights import join_weights  # noqa: PLC0415
+
+        join_weights(context)
     result = trainer(context).run()
     distributed.leave()
     context.finish(result)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from app.domain.files.purposes import DIRECTORY, LONGEST_EXPIRY_SECONDS
-from app.domain.spec.frameworks.custom import CODE_DIR, SCRIPT
+from app.domain.spec.frameworks.custom import CODE_CREDENTIALS, CODE_DIR, SCRIPT
 from app.domain.spec.locations.code import (
     LONGEST_PATH,
     MOST_BYTES,
@@ -172,6 +172,7 @@ def _framework(document: dict[str, Any]) -> dict[str, Any]:
     framework.setdefault("type", "CUSTOM")
     if framework.get(CODE_DIR):
         click.echo(f"Warning: --code replaces custom_code_dir, {framework[CODE_DIR]}", err=True)
+    framework.pop(CODE_CREDENTIALS, None)
     return framework
 
 

@@ -30,7 +30,7 @@ def started(algorithm: Mapping[str, Any], nodes: int, warnings: list[str], *, us
     if not command:
         is_of_engine = algorithm.get("boot_file") and not has_image and _engine(algorithm) in ENGINES
         return Started(algorithm, _framework("auto") if is_of_engine else {})
-    launch = parse_launcher([*_SHELL, command], COMMAND)
+    launch = parse_launcher([*_SHELL, command], COMMAND, algorithm.get("environments") or {})
     if not launch.by_mpi and not launch.is_longer:
         return Started(algorithm, {})
     per_node = ranks_per_node(launch, nodes, COMMAND)

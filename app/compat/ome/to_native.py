@@ -105,7 +105,8 @@ def to_native(
     trainer = {**template, **{key: value for key, value in spec["trainer"].items() if value not in (None, [], {})}}
     refuse(wanted := {"metadata": metadata, "spec": {**spec, "trainer": trainer}}, FIELDS)
     policy, model_config = runtime.get("mlPolicy") or {}, spec.get("modelConfig") or {}
-    launch = Launch([]) if (uses_built_in := is_for_built_in(trainer)) else _launch_of(trainer)
+    environment = _environment(template, spec["trainer"])
+    launch = Launch([]) if (uses_built_in := is_for_built_in(trainer)) else _launch_of(trainer, environment)
     per_node, nodes = launch_size(trainer, policy, launch)
     image, lost = _image(trainer, policy, launch, runs_command=not uses_built_in, uses_images=uses_images)
     devices = resources_of(trainer, per_node, has_ranks=not uses_built_in)
@@ -119,7 +120,7 @@ def to_native(
         "training_config": {
             **(training or {"training_type": "SFT", "framework": _custom(trainer, policy, launch, per_node)}),
             "base_model": {"model_id": model.location or model_config.get("inputModel") or NO_MODEL},
-            "environment": _environment(template, spec["trainer"]),
+            "environment": environment,
         },
         "data_config": {**(data_of(runtime) if training else {}), "sources": sources},
         "resource_config": {**devices, **mounts, **image, "node_count": nodes},
@@ -179,8 +180,8 @@ def _image(
     return {}, [warning("spec.trainer.image", why)]
 
 
-def _launch_of(trainer: Mapping[str, Any]) -> Launch:
-    return parse_launcher([*(trainer.get("command") or []), *(trainer.get("args") or [])], _COMMAND)
+def _launch_of(trainer: Mapping[str, Any], environment: Mapping[str, str]) -> Launch:
+    return parse_launcher([*(trainer.get("command") or []), *(trainer.get("args") or [])], _COMMAND, environment)
 
 
 def _environment(template: Mapping[str, Any], trainer: Mapping[str, Any]) -> dict[str, str]:

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from io import RawIOBase
+from typing import Any, cast
 
 from flask import g, request
 from marshmallow import Schema
@@ -88,6 +89,8 @@ class _Form:
         for event in _events():
             if isinstance(event, Field | File):
                 self._begin(event)
+            elif isinstance(event, memoryview):
+                self._add(event)
             elif isinstance(event, Data):
                 self._add(event.data)
                 if not event.more_data:
@@ -104,7 +107,7 @@ class _Form:
         if isinstance(part, File):
             self._filename, self._incoming = part.filename, _opened(self._receive())
 
-    def _add(self, data: bytes) -> None:
+    def _add(self, data: bytes | memoryview) -> None:
         if self._incoming is not None:
             self._incoming.write(data)
             return
@@ -139,21 +142,23 @@ def _text(field: str, value: bytearray) -> str:
         raise BadShape([(field[:64], "is not UTF-8")]) from error
 
 
-def _events() -> Iterator[Event]:
+def _events() -> Iterator[Event | memoryview]:
+    """What the form consists of; data of a part also as it lies in the buffer, which the next event may overwrite."""
     boundary = _boundary()
     decoder = MultipartDecoder(boundary, 2 * _OVERHEAD_BYTES, max_parts=_MOST_PARTS)
-    bulk = _Bulk(decoder, boundary)
+    pieces = _Pieces(b"--" + boundary)
+    is_in_data = False
     try:
-        for chunk in _uncut(_chunks(), b"--" + boundary):
-            rest = chunk
-            if bulk.is_possible and chunk is not None:
-                data, rest = bulk.divided(chunk)
-                yield Data(data=data, more_data=True)
-            decoder.receive_data(rest)
+        for piece in pieces:
+            rest = piece
+            if is_in_data and piece is not None and not decoder.buffer:  # it holds nothing back
+                data, rest = pieces.divided(piece)
+                yield data
+            decoder.receive_data(cast("bytes | None", rest))  # copies it
             while not isinstance(event := decoder.next_event(), NeedData):
                 if isinstance(event, Epilogue):
                     return
-                bulk.note(event)
+                is_in_data = isinstance(event, Data) and event.more_data
                 yield event
     except RequestEntityTooLarge as error:
         raise TooLarge(f"the form has more than {_MOST_PARTS} parts, or too much beside its file") from error
@@ -161,56 +166,55 @@ def _events() -> Iterator[Event]:
         raise MalformedForm("the form is not complete, or not a form: send multipart/form-data as it is") from error
 
 
-def _uncut(chunks: Iterator[bytes | None], delimiter: bytes) -> Iterator[bytes | None]:
-    """The chunks, divided so that none ends just behind a delimiter: the decoder would take a part of the line break
-    before it for data.
+class _Pieces:
+    """The body in pieces of one buffer, each of which overwrites the one before, and None at its end.
+
+    No piece ends just behind a delimiter: the decoder would take a part of the line break before it for data.
     """
-    held = b""  # always so long that a delimiter which begins before it is seen whole
-    for chunk in chunks:
-        if chunk is None:
-            break
-        held += chunk
-        end = _cut(held, delimiter, len(held) - len(delimiter))
-        if end > 0:
-            yield held[:end]
-            held = held[end:]
-    yield held
-    yield None
 
+    def __init__(self, delimiter: bytes) -> None:
+        self._delimiter = delimiter
+        self._buffer = bytearray(_CHUNK_BYTES)
+        self._held = 0  # always so long that a delimiter which begins before it is seen whole
+        self._is_usual: bool | None = None  # it begins with a delimiter and CRLF: then a CR is before each further one
 
-def _cut(content: bytes, delimiter: bytes, end: int) -> int:
-    """Where content may be cut: there, or before a delimiter that would be cut or be just before."""
-    if end <= 0:
-        return 0
-    first = max(0, end - len(delimiter) - _DELIMITER_END)
-    at = content.rfind(delimiter, first, end + len(delimiter) - 1)
-    return end if at < 0 else max(0, at - len(b"\r\n"))
+    def __iter__(self) -> Iterator[memoryview | None]:
+        view = memoryview(self._buffer)
+        for count in _received(lambda: view[self._held :]):
+            if self._is_usual is None:
+                self._is_usual = self._buffer.startswith(self._delimiter + b"\r\n")
+            self._held += count
+            end = self._cut(self._held - len(self._delimiter))
+            if end > 0:
+                yield view[:end]
+                self._held -= end
+                view[: self._held] = bytes(view[end : end + self._held])
+        yield view[: self._held]
+        yield None
 
+    def divided(self, piece: memoryview) -> tuple[memoryview, memoryview]:
+        """What of the piece is data for certain, and the rest, in which a delimiter may be or begin.
 
-class _Bulk:
-    """Takes the data of a part past the decoder, which copies all of it several times."""
+        The decoder copies all that it gets several times; data goes past it.
+        """
+        size = len(piece)
+        # Texts seldom have a CR, and one byte is found many times as fast as a delimiter.
+        may_have = not self._is_usual or self._buffer.find(b"\r", 0, size) >= 0
+        if may_have and self._buffer.find(self._delimiter, 0, size) >= 0:
+            return piece[:0], piece
+        last = max(0, size - len(self._delimiter) - len(b"\r\n"))
+        ends = [at for at in (self._buffer.find(end, last, size) for end in (b"\r", b"\n")) if at >= 0]
+        end = min(ends, default=size)
+        return piece[:end], piece[end:]
 
-    def __init__(self, decoder: MultipartDecoder, boundary: bytes) -> None:
-        self._decoder = decoder
-        self._delimiter = b"--" + boundary
-        self._is_in_data = False
-
-    @property
-    def is_possible(self) -> bool:
-        """Within the data of a part, of which the decoder holds nothing back."""
-        return self._is_in_data and not self._decoder.buffer
-
-    def note(self, event: Event) -> None:
-        self._is_in_data = isinstance(event, Data) and event.more_data
-
-    def divided(self, chunk: bytes) -> tuple[bytes, bytes]:
-        """What is data for certain, and the rest, in which a delimiter may be or begin."""
-        if self._delimiter in chunk:
-            return b"", chunk
-        last = max(0, len(chunk) - len(self._delimiter) - len(b"\r\n"))
-        ends = [at for at in (chunk.find(b"\r", last), chunk.find(b"\n", last)) if at >= 0]
-        end = min(ends, default=len(chunk))
-        return chunk[:end], chunk[end:]
+    def _cut(self, end: int) -> int:
+        """Where content may be cut: there, or before a delimiter that would be cut or be just before."""
+        if end <= 0:
+            return 0
+        length = len(self._delimiter)
+        first = max(0, end - length - _DELIMITER_END)
+        at = self._buffer.rfind(self._delimiter, first, end + length - 1)
+        return end if at < 0 else max(0, at - len(b"\r\n"))
 
 
 def _boundary() -> bytes:
@@ -224,17 +228,17 @@ def _boundary() -> bytes:
     return boundary.encode()
 
 
-def _chunks() -> Iterator[bytes | None]:
-    """The body, and None at its end."""
+def _received(free: Callable[[], memoryview]) -> Iterator[int]:
+    """Reads the body into what is free of a buffer, piece by piece, until its end; yields the size of each."""
     total = 0
+    stream = cast("RawIOBase", request.stream)  # limited by Werkzeug, since there is a greatest length
     # Of our server's connections; bodies have to arrive within its time, unless it is extended.
     extend_time = getattr(request.environ.get("gunicorn.socket"), "extend_body_time", lambda _size: None)
-    while chunk := request.stream.read(_CHUNK_BYTES):
-        total += len(chunk)
-        extend_time(len(chunk))
-        yield chunk
+    while count := stream.readinto(free()):
+        total += count
+        extend_time(count)
+        yield count
     if request.content_length is None and total >= (request.max_content_length or 0):
         raise TooLarge("the body is too large")  # Werkzeug silently truncates a chunked body at the limit
     if total < (request.content_length or 0):
         raise MalformedForm("the body is shorter than its Content-Length; send the complete body")
-    yield None

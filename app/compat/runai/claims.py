@@ -1,17 +1,19 @@
 """Claims of Run:ai's volumes that a workload writes to, or that are new → mounts of a native job document. Pure."""
 
 import hashlib
+import math
 import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from app.compat.mounts import Mount
+from app.compat.quantities import amount_of
 from app.domain.errors import BadSpec
 from app.domain.spec.model import CLAIM, EMPTY
 from app.domain.spec.rules.mounts import why_not_free
 from app.schemas.spec.field_verdicts import warning
-from app.schemas.spec.resource_config import CLAIM_NAME, CLAIM_RULE
+from app.schemas.spec.resource_config import CLAIM_NAME, CLAIM_RULE, MAX_MB
 
 _LONGEST_NAME = 253
 _DIGITS = 8  # of a digest
@@ -22,6 +24,14 @@ _MODES = ("readWriteOnce", "readWriteMany")  # by which a claim is writable
 def is_mounted(volume: Mapping[str, Any]) -> bool:
     """Whether the claim is a mount of its own, rather than data that is read."""
     return not volume.get("existingPvc") or (volume.get("readOnly") is False and bool(volume.get("claimName")))
+
+
+def size_without_effect(volume: Mapping[str, Any], field: str) -> list[str]:
+    """A warning for the size of a claim that the workload does not make, keep and write to."""
+    has_none = volume.get("existingPvc") or volume.get("ephemeral") or _is_read(volume)
+    asked = has_none and (volume.get("claimInfo") or {}).get("size")
+    why = "only new claims that are kept, and that the workload writes to, have a size"
+    return [warning(f"{field}.claimInfo.size", why)] if asked else []
 
 
 def mount_of_claim(
@@ -67,10 +77,17 @@ def _new(volume: Mapping[str, Any], name: str) -> dict[str, Any]:
     """The native mount. An ephemeral claim lives as long as the pods do, as a directory of the attempt does."""
     if volume.get("ephemeral"):
         return {"type": EMPTY}
+    claim = {"type": CLAIM, "claim": volume.get("claimName") or name, "create": True}
+    if _is_read(volume):
+        return {**claim, "read_only": True}
+    size = (volume.get("claimInfo") or {}).get("size")
+    return {**claim, "size_mb": min(MAX_MB, max(1, math.ceil(amount_of(size) / 2**20)))} if size else claim
+
+
+def _is_read(volume: Mapping[str, Any]) -> bool:
+    """Whether a new claim is read-only."""
     modes = (volume.get("claimInfo") or {}).get("accessModes") or {}
-    is_read = bool(volume.get("readOnly")) or (modes.get("readOnlyMany") and not any(map(modes.get, _MODES)))
-    read_only = {"read_only": True} if is_read else {}
-    return {"type": CLAIM, "claim": volume.get("claimName") or name, "create": True, **read_only}
+    return bool(volume.get("readOnly")) or (bool(modes.get("readOnlyMany")) and not any(map(modes.get, _MODES)))
 
 
 def _paths(storage: Mapping[str, Any]) -> Iterator[str]:

@@ -32,6 +32,7 @@ _OF_THE_OPERATOR = "one that the operator does not provide has a warning"
 _FILES_PATH = "the files lie there, on nodes with a sandbox; a path of the system has a warning"
 _FILES_MODE = "files of secrets are readable by the job alone (0400)"
 _NO_CREDENTIALS = warned("credentials are not used: the operator provides the files on the nodes")
+_OPENS = acted_on("opens a repository that is cloned; else it has a warning")
 
 _PROBE = "probes.readiness"
 _READINESS: Table = {
@@ -75,6 +76,12 @@ _SPEC: Table = {
     "args": acted_on("arguments, split likewise; without a command those of the image's own"),
     "image": acted_on(IN_AN_IMAGE),
     "imagePullPolicy": acted_on("when a node asks the registry for the image"),
+    "imagePullSecrets.name": acted_on(
+        "a secret of the project, whose logins open the registries of the images; one that it lacks, or that no image "
+        "needs, has a warning"
+    ),
+    "imagePullSecrets.userCredential": warned("user credentials are not supported: use a secret of the project"),
+    "imagePullSecrets.exclude": _EXCLUDE,
     "workingDir": acted_on("working directory, if it is in a volume or jobs may read it; else it has a warning"),
     "createHomeDir": acted_on("each attempt has its own HOME, also without it"),
     "nodeType": acted_on("a required node label; without such a node the training waits, with a warning"),
@@ -151,7 +158,10 @@ _STORAGE: Table = {
         "true: a new claim is a directory of each node, empty at each start and deleted when the workload is stopped "
         "or ends; existing claims are never deleted"
     ),
-    "pvc.claimInfo.size": warned("sizes of claims are those of the operator's file system"),
+    "pvc.claimInfo.size": acted_on(
+        "what a new claim may hold while the workload writes to it, which fails above that with DISK_LIMIT_EXCEEDED; "
+        "of existing, ephemeral and read-only claims it has a warning"
+    ),
     "pvc.claimInfo.storageClass": warned("claims are directories of the operator's file system"),
     "pvc.claimInfo.accessModes.readWriteOnce": acted_on("the new claim is writable, on any number of nodes"),
     "pvc.claimInfo.accessModes.readOnlyMany": acted_on("the new claim is read-only, unless it is writable, too"),
@@ -162,13 +172,20 @@ _STORAGE: Table = {
     "pvc.dataSharing": warned("sharing of claims is configured by the operator"),
     "pvc.exclude": _EXCLUDE,
     "git.name": _NAME_OF_VOLUME,
-    "git.repository": acted_on("the directory git/HOST/OWNER/NAME below a storage root; repositories are not cloned"),
-    "git.branch": warned("the directory is read as it is, without a checkout"),
-    "git.revision": warned("the directory is read as it is, without a checkout"),
+    "git.repository": acted_on(
+        "https:// with a commit in revision, and workingDir in path or not set: nodes clone it as the job's code, "
+        "where commands start without workingDir; else the directory git/HOST/OWNER/NAME below a storage root"
+    ),
+    "git.branch": acted_on("revision decides; without a commit there it has a warning"),
+    "git.revision": acted_on("the commit, by its 40 digits; anything else has a warning"),
     "git.path": _MOUNT_PATH,
-    "git.passwordSecret": _NO_CREDENTIALS,
-    "git.secretKeyOfUser": _NO_CREDENTIALS,
-    "git.secretKeyOfPassword": _NO_CREDENTIALS,
+    "git.passwordSecret": _OPENS,
+    "git.secretKeyOfUser": acted_on("of a repository that is cloned, username by default; else it has a warning"),
+    "git.secretKeyOfPassword": acted_on("of a repository that is cloned, password by default; else it has a warning"),
+    "git.secretRef.name": _OPENS,
+    "git.secretRef.authenticationMethod": acted_on("password; ssh-key is refused with 400"),
+    "git.secretRef.secretKeyOfUser": acted_on("as secretKeyOfUser"),
+    "git.secretRef.secretKeyOfPassword": acted_on("as secretKeyOfPassword"),
     "git.exclude": _EXCLUDE,
     "hostPath.name": _NAME_OF_VOLUME,
     "hostPath.path": acted_on("a directory of the node that jobs may read; another one has a warning"),
@@ -228,13 +245,11 @@ _IGNORED: dict[str, str] = {
     "spec.podAffinity": "affinity to other pods is not supported: nodes are selected by labels and free devices",
     "spec.nodeAffinityRequired": "node labels have no values: use nodeType and nodePools",
     "spec.tolerations": "nodes have no taints",
-    "spec.imagePullSecrets": "logins of registries are the operator's, for each project: TRAINYARD_IMAGES_AUTH_FILE",
     "spec.environmentVariables.configMap": "config maps are not supported: set the value",
     "spec.environmentVariables.podFieldRef": "there are no pods: use TRAINYARD_JOB_ID, RANK and others",
     "spec.environmentVariables.userCredential": "user credentials are not supported: use a secret of the project",
     "spec.compute.extendedResources": "extended resources are not supported: use a node label in nodePools",
     "spec.storage.dataVolume": "data volumes are not supported: use a claim, a directory or a URI that jobs may read",
-    "spec.storage.git.secretRef": _NO_CREDENTIALS.note,
 }
 _DISTRIBUTED: Table = {
     "spec.distributedFramework": acted_on(
@@ -276,7 +291,7 @@ _OF_THE_MASTER = (
     "only command, args, image, environmentVariables, compute, ports, exposedUrls and probes of the master can differ"
 )
 # Values that match the behaviour, and need no warning.
-_NO_REQUEST: tuple[tuple[str, Any], ...] = (("mountPropagation", "None"), ("exclude", False))
+_NO_REQUEST: tuple[tuple[str, Any], ...] = (("mountPropagation", "None"), ("exclude", False), ("userCredential", False))
 
 
 def _rule_of(path: str) -> FieldRule:

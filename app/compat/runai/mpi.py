@@ -65,7 +65,7 @@ def _without_effect(spec: Spec, master: Spec, part: str) -> list[str]:
 
 def _launch(asked: Spec, part: str) -> Launch:
     words = [*words_of(asked, "command", part), *words_of(asked, "args", part)]
-    return parse_launcher(words, f"{part}.command")
+    return parse_launcher(words, f"{part}.command", environment_of(asked))
 
 
 def _framework(asked: Spec, launch: Launch, per_node: str, place: Place, part: str) -> Part:

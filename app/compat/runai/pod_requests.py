@@ -169,4 +169,8 @@ def related_urls() -> fields.List[Any]:
 
 
 def image_pull_secrets() -> fields.List[Any]:
-    return items("ImagePullSecret", {"name": name(**IGNORED), "userCredential": Flag(**IGNORED)})
+    described = {
+        "name": name(**says("A secret of the project with logins of registries")),
+        "userCredential": Flag(**IGNORED),
+    }
+    return items("ImagePullSecret", described)

@@ -9,6 +9,9 @@ from app.compat.runai.requests_base import IGNORED, MANY, RETURNED, Described, d
 from app.schemas.strict_fields import Choice, Flag, Matching, Section, Text, says
 
 _ABSOLUTE = "Mount path in the training"
+_OPENS = says("A secret of the project that opens the repository")
+_USER_KEY = says("The key of the user in the secret; default username")
+_PASSWORD_KEY = says("The key of the password in the secret; default password")
 _ONLY_READ = says("Volumes are read-only; false has a warning")
 
 
@@ -32,7 +35,7 @@ _AddedValue = document("PvcAddedValue", {"key": Text(longest=63, shortest=1, req
 _ClaimInfo = document(
     "ClaimInfo",
     {
-        "size": quantity(**IGNORED),
+        "size": quantity(**says("What a new claim may hold while the training writes to it")),
         "storageClass": name(**IGNORED),
         "accessModes": Section(_AccessModes),
         "volumeMode": Choice(("Filesystem", "Block"), **says("Filesystem; Block is ignored with a warning")),
@@ -42,10 +45,10 @@ _ClaimInfo = document(
 _GitSecret = document(
     "GitSecret",
     {
-        "name": name(**IGNORED),
-        "authenticationMethod": Choice(("password", "ssh-key"), **IGNORED),
-        "secretKeyOfUser": name(**IGNORED),
-        "secretKeyOfPassword": name(**IGNORED),
+        "name": name(**_OPENS),
+        "authenticationMethod": Choice(("password", "ssh-key"), **says("password; ssh-key is refused")),
+        "secretKeyOfUser": name(**_USER_KEY),
+        "secretKeyOfPassword": name(**_PASSWORD_KEY),
     },
 )
 Storage = document(
@@ -71,13 +74,15 @@ Storage = document(
         "git": _volumes(
             "Git",
             {
-                "repository": path(**says("git/HOST/OWNER/NAME below a storage root")),
-                "branch": Text(longest=255, shortest=1, **IGNORED),
-                "revision": Text(longest=255, shortest=1, **IGNORED),
+                "repository": path(
+                    **says("https://…, cloned with a commit in revision; else git/HOST/OWNER/NAME below a storage root")
+                ),
+                "branch": Text(longest=255, shortest=1, **says("Revision decides")),
+                "revision": Text(longest=255, shortest=1, **says("The commit, by its 40 hexadecimal digits")),
                 "path": path(**says(_ABSOLUTE)),
-                "passwordSecret": name(**IGNORED),
-                "secretKeyOfUser": name(**IGNORED),
-                "secretKeyOfPassword": name(**IGNORED),
+                "passwordSecret": name(**_OPENS),
+                "secretKeyOfUser": name(**_USER_KEY),
+                "secretKeyOfPassword": name(**_PASSWORD_KEY),
                 "secretRef": Section(_GitSecret),
             },
         ),

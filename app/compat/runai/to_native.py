@@ -4,20 +4,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from app.compat.images import NO_REGISTRIES, OF_MPI
-from app.compat.mounts import OPTIONAL, Mount, location_of, map_paths, native_mounts
+from app.compat.mounts import location_of, map_paths, native_mounts
 from app.compat.naming import Naming
 from app.compat.runai.fields import without_effect
 from app.compat.runai.mpi import mpi_distributed, mpi_training, starts_by_mpi
 from app.compat.runai.pods import MASTER, Pods, of_distributed, of_training
 from app.compat.runai.programs import MASTERS, Place, image_of, image_of_master
 from app.compat.runai.reaching import interactive_of
+from app.compat.runai.repositories import REPOSITORIES, Repository, code_mount, not_cloned, repository_of
 from app.compat.runai.security import user_of
 from app.compat.runai.variables import reserved, without_secrets
 from app.compat.runai.volumes import Volumes, volumes_of
 from app.domain.errors import BadSpec
 from app.domain.names import EITHER
 from app.domain.spec.locations.paths import NO_MODEL
-from app.domain.spec.model import CODE
 from app.schemas.spec.field_verdicts import warning
 
 DIALECT = "runai"
@@ -45,6 +45,7 @@ NAMES = {
     "resource_config.node_count": "spec.numWorkers",
     "training_config.framework.custom_command": "spec.command",
     "training_config.framework.custom_code_dir": "spec.workingDir",
+    "training_config.framework.custom_code_credentials": REPOSITORIES,
     "training_config.environment": "spec.environmentVariables",
     "training_config.max_retries": "spec.backoffLimit",
     "training_config.framework.custom_arguments": "spec.args",
@@ -54,6 +55,7 @@ NAMES = {
     "resource_config": "spec.compute",
     "resource_config.image.reference": "spec.image",
     "resource_config.image.pull_policy": "spec.imagePullPolicy",
+    "resource_config.registry_logins": "spec.imagePullSecrets",
     "resource_config.image.read_only": "spec.security.readOnlyRootFilesystem",
     "resource_config.user.uid": "spec.security.runAsUid",
     "resource_config.user.gid": "spec.security.runAsGid",
@@ -110,22 +112,23 @@ def to_native(
     """``name``: the final one of the workload; ``may_read``: whether jobs may read a directory. Raises BadSpec."""
     spec: Mapping[str, Any] = training.get("spec") or {}
     master: Mapping[str, Any] = (training.get("masterSpec") or {}) if distributed else {}
-    volumes = volumes_of(spec.get("storage") or {}, may_read, name)
-    warnings = [*volumes.warnings, *reserved(spec, REST), *reserved(master, MASTERS)]
+    repository = repository_of(spec)
+    volumes = volumes_of(spec.get("storage") or {}, may_read, name, repository.number if repository else None)
+    warnings = [*volumes.warnings, *not_cloned(spec, repository), *reserved(spec, REST), *reserved(master, MASTERS)]
     has_image = uses_images and bool(spec.get("image"))
     by_mpi = _framework_of(spec) == MPI if distributed else starts_by_mpi(spec, has_image=has_image)
     why_not = NO_REGISTRIES if not uses_images else OF_MPI if by_mpi else ""
     image = image_of(spec, warnings, why_not=why_not)
     own_image = image_of_master(spec, master, warnings, why_not=why_not)
-    code, place = _place(spec, volumes, may_read, has_image=bool(image))
+    code, place = _place(spec, volumes, repository, may_read, has_image=bool(image))
     pods = _pods(spec, master, place, warnings, own_image, by_mpi=by_mpi, distributed=distributed)
     warnings += _without_command(spec, pods, place, is_found=code is not None)
-    start = [Mount(spec["workingDir"], "", "", {"type": CODE, **OPTIONAL})] if code else []
+    start = [repository.mount if repository else code_mount(spec["workingDir"])] if code else []
     devices = {**pods.resources, **user_of(spec.get("security") or {}, warnings), **_affinity(spec, warnings)}
     document = {
         "name": name,
         "labels": _labels(spec),
-        "training_config": _training(spec, pods, volumes, code),
+        "training_config": _training(spec, pods, place, code),
         "data_config": {"sources": [{"path": volume.location} for volume in volumes.found]},
         "resource_config": {**devices, **image, **native_mounts([*volumes.mounts, *start])},
         **({"tasks": list(pods.tasks)} if pods.tasks else {}),
@@ -156,7 +159,7 @@ def _pods(
     return of_distributed(spec, master, place, warnings, own_image)
 
 
-def _training(spec: Mapping[str, Any], pods: Pods, volumes: Volumes, code: str | None) -> dict[str, Any]:
+def _training(spec: Mapping[str, Any], pods: Pods, place: Place, code: str | None) -> dict[str, Any]:
     return {
         "training_type": "SFT",
         "base_model": {"model_id": NO_MODEL},
@@ -166,7 +169,7 @@ def _training(spec: Mapping[str, Any], pods: Pods, volumes: Volumes, code: str |
             **pods.framework,
             **({"custom_code_dir": code} if code else {}),
         },
-        "environment": {key: map_paths(text, volumes.found) for key, text in pods.environment.items()},
+        "environment": {key: map_paths(text, place.mounts) for key, text in pods.environment.items()},
         "max_retries": spec.get("backoffLimit", DEFAULT_BACKOFF),
     }
 
@@ -191,12 +194,20 @@ def _stored(training: Mapping[str, Any], *, distributed: bool) -> dict[str, Any]
 
 
 def _place(
-    spec: Mapping[str, Any], volumes: Volumes, may_read: Callable[[str], bool], *, has_image: bool
+    spec: Mapping[str, Any],
+    volumes: Volumes,
+    repository: Repository | None,
+    may_read: Callable[[str], bool],
+    *,
+    has_image: bool,
 ) -> tuple[str | None, Place]:
-    """The working directory as the job's code, if it exists on the nodes; and where commands run.
+    """A repository, or else the working directory, as the job's code, if nodes have it; and where commands run.
 
     One in a claim that the workload writes to is there, and no code.
     """
+    if repository is not None:
+        mounts = [*volumes.found, repository.mount]
+        return repository.location, Place(mounts, repository.directory(spec.get("workingDir")), has_image)
     directory = spec.get("workingDir") or None
     if directory and any(f"{directory}/".startswith(f"{claim.mounted}/") for claim in volumes.claims):
         return None, Place(volumes.found, directory, has_image)
@@ -234,6 +245,8 @@ def naming_of(spec: Mapping[str, Any], roles: Sequence[str] = ()) -> Naming:
         names["tasks"] = "spec.numWorkers" if roles[0] == MASTER else "spec.parallelism"
     for number, role in enumerate(roles):
         names |= {f"tasks.{number}{native}": f"{_part_of(role)}{own}" for native, own in _OF_ROLES.items()}
+    if repository_of(spec) is not None:
+        names["training_config.framework.custom_code_dir"] = REPOSITORIES
     return Naming(names, REST, _WORDS)
 
 

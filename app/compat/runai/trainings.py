@@ -6,12 +6,14 @@ from typing import Any
 from flask import Blueprint
 
 from app.compat.naming import name_suffix
+from app.compat.pull_secrets import registry_logins
 from app.compat.reading import knows_groups, may_read, uses_images
 from app.compat.runai import lookup
 from app.compat.runai.from_native import training_of
 from app.compat.runai.owners import Owners
 from app.compat.runai.pods import MASTER
 from app.compat.runai.programs import MASTERS
+from app.compat.runai.repositories import repository_of
 from app.compat.runai.requests import DistributedSchema, TrainingSchema
 from app.compat.runai.secret_volumes import mounts_of_secrets
 from app.compat.runai.to_native import REST, naming_of, to_native
@@ -126,6 +128,14 @@ def _submit(body: dict[str, Any], *, distributed: bool) -> Reply:
     hidden = _with_secrets(native.document, project, body)
     if files := mounts_of_secrets(project, (body.get("spec") or {}).get("storage") or {}, native.warnings):
         native.document["resource_config"].setdefault("mounts", []).extend(files)
+    if pulls := [each["name"] for each in (body.get(REST) or {}).get("imagePullSecrets") or [] if _is_named(each)]:
+        field = f"{REST}.imagePullSecrets"
+        native.document["resource_config"] |= registry_logins(
+            project, pulls, native.document, native.warnings, field=field
+        )
+    if repository := repository_of(body.get(REST) or {}):
+        framework = native.document["training_config"]["framework"]
+        framework["custom_code_credentials"] = secret_values(project, repository.login)
     naming = naming_of(body.get("spec") or {}, [task["role"] for task in native.document.get("tasks", [])])
     with naming.errors():
         document = validated(_DOCUMENT, native.document)
@@ -145,6 +155,11 @@ def _with_secrets(document: dict[str, Any], project: str, body: Mapping[str, Any
         common |= masters
     common |= shared
     return {*shared, *masters}
+
+
+def _is_named(pull_secret: Mapping[str, Any]) -> bool:
+    """Whether it is a secret of the project."""
+    return bool(pull_secret.get("name")) and not (pull_secret.get("exclude") or pull_secret.get("userCredential"))
 
 
 def _not_served(document: Mapping[str, Any]) -> list[str]:

@@ -1,7 +1,8 @@
 """Volumes of a training → directories that jobs may read, and empty directories, at the mount paths.
 
 A host path is read in place, an existing claim is `pvc://CLAIM`, or a mount if the workload writes to it, and other
-volumes are directories below a storage root: `nfs/SERVER/PATH`, `git/HOST/OWNER/NAME`, `s3/BUCKET`.
+volumes are directories below a storage root: `nfs/SERVER/PATH`, `git/HOST/OWNER/NAME`, `s3/BUCKET`. A repository that
+is cloned is none of them (see `repositories`).
 """
 
 import math
@@ -13,7 +14,7 @@ from urllib.parse import urlsplit
 
 from app.compat.mounts import Mount, mount_of_data
 from app.compat.quantities import amount_of
-from app.compat.runai.claims import is_mounted, mount_of_claim, name_of_claim
+from app.compat.runai.claims import is_mounted, mount_of_claim, name_of_claim, size_without_effect
 from app.domain.spec.model import EMPTY, MEMORY
 from app.domain.spec.rules.mounts import why_not_free
 from app.schemas.spec.field_verdicts import warning
@@ -46,17 +47,20 @@ class Volumes(NamedTuple):
         return [*self.found, *self.claims, *self.empty]
 
 
-def volumes_of(storage: Mapping[str, Any], may_read: Callable[[str], bool], workload: str) -> Volumes:
-    """``workload`` is the name of the workload."""
+def volumes_of(
+    storage: Mapping[str, Any], may_read: Callable[[str], bool], workload: str, cloned: int | None = None
+) -> Volumes:
+    """``workload`` is the name of the workload, ``cloned`` the number of the Git volume that is the job's code."""
     found: list[Mount] = []
     claims: list[Mount] = []
     warnings: list[str] = []
     for kind in _KINDS:
         for number, each in enumerate(storage.get(kind) or []):
-            if each.get("exclude"):
+            if each.get("exclude") or (kind == "git" and number == cloned):
                 continue
             named = str(each.get("name", number))
             field = f"spec.storage.{kind}.{named}"
+            warnings += size_without_effect(each, field) if kind == "pvc" else []
             if kind == "pvc" and is_mounted(each):
                 claim = mount_of_claim(each, name_of_claim(workload, named), storage, field, warnings)
                 claims += [claim] if claim else []

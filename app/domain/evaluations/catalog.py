@@ -168,8 +168,8 @@ _TYPES = (
                 REWARD_MODEL,
                 "text",
                 None,
-                "A reward model that judges in place of reward: a hub id, directory or URI of a model that gives one "
-                "number for a text",
+                "A reward model that judges in place of reward: the ID of a job that trained one, a hub id, "
+                "directory or URI of a model that gives one number for a text",
                 shortest=1,
             ),
         ),

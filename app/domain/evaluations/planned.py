@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterator
 
 from app.domain.evaluations.documents import LONGEST_NAME, Options, Subject, document
+from app.domain.spec.document import divided_by
 from app.domain.spec.inference import ModelReference
 from app.domain.spec.locations.paths import NO_MODEL
 from app.domain.spec.model import BaseModel, JobDocument, PlannedEvaluation, ResourceConfig, SchedulingConfig
@@ -55,5 +56,6 @@ def subject(trained: JobDocument, *, job_id: str, checkpoint_id: str | None) -> 
     else:
         kept = {name: getattr(base, name) for name in _OF_LOADING if name in base.given}
         base = BaseModel().changed(model_id=NO_MODEL, **kept)
-    model = ModelReference().changed(job_id=job_id, checkpoint_id=checkpoint_id, adapter=adapter)
+    divided = divided_by(trained) if checkpoint_id is not None else ""
+    model = ModelReference().changed(job_id=job_id, checkpoint_id=checkpoint_id, adapter=adapter, divided=divided)
     return Subject(base=base, model=model, trained=trained)

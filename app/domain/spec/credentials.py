@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from app.domain.errors import BadSpec
+from app.domain.spec.locations.code import FORM, GIT, git_commit, is_git
 from app.domain.spec.locations.hosts import address_of, authority_of, check_host, is_allowed, refuse_private_host
 from app.domain.spec.locations.paths import FILE, is_hub_id, kind_of
 from app.domain.spec.locations.uploads import UPLOAD
 from app.domain.spec.model import Located
-from app.domain.spec.secrets import MASK, credential_path
+from app.domain.spec.secrets import CODE_LOGIN, MASK, credential_path
 
 CREDENTIALS, OPTIONS = "credentials", "storage_options"
 KEY_ID, KEY, SESSION, ENDPOINT, REGION = (
@@ -31,6 +32,8 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "http": (TOKEN, USER, PASSWORD, HEADERS),
     "hf": (TOKEN,),
 }
+HOST = "host"  # of a repository: they are sent to no other, whichever code a job or a trial names
+GIT_KEYS = (TOKEN, USER, PASSWORD, HOST)
 OPTION_KEYS: Mapping[str, tuple[str, ...]] = {
     "s3": (REGION, ENDPOINT),
     "oci": (REGION, ENDPOINT, NAMESPACE),
@@ -41,6 +44,7 @@ _NEEDED: Mapping[str, tuple[tuple[str, ...], ...]] = {
     **dict.fromkeys(("s3", "oci", "obs"), ((KEY_ID, KEY),)),
     "http": ((TOKEN,), (USER, PASSWORD), (HEADERS,)),
     "hf": ((TOKEN,),),
+    GIT: ((TOKEN,), (USER, PASSWORD)),
 }
 # What downloads say themselves.
 _NOT_ADDED = frozenset(
@@ -104,7 +108,8 @@ def access_of(part: Located, at: str, secrets: Mapping[str, str]) -> Access:
 def texts_of(secrets: Mapping[str, str]) -> Iterator[str]:
     """Every text that must be shown nowhere: the secrets, and each value of those that are headers."""
     for path, value in secrets.items():
-        yield value
+        if path != f"{CODE_LOGIN}.{HOST}":  # no secret
+            yield value
         if path.endswith(f"{CREDENTIALS}.{HEADERS}"):
             yield from headers_of(value, field=path).values()
 
@@ -158,10 +163,26 @@ def check_access(part: Located, location: str, kind: str, allow: tuple[str, ...]
     _check_form(options, NAMESPACE, _NAMESPACE, field=f"{at}.{OPTIONS}.{NAMESPACE}")
 
 
+def check_code_credentials(found: Mapping[str, str], location: str | None, *, field: str) -> None:
+    """Raise BadSpec when what opens a repository is incomplete, or the code is none of a repository."""
+    if not location or not is_git(location):
+        raise BadSpec(
+            f"they open a Git repository, and custom_code_dir names none; leave them out, or name the code as {FORM}",
+            field=field,
+        )
+    _check_credentials(found, location, GIT, (), field=field)
+    host = git_commit(location, field=field).host
+    if found.get(HOST, host) != host:
+        raise BadSpec(
+            f"they are for repositories of {found[HOST][:128]}, and the code is at {host}; give what opens that one",
+            field=f"{field}.{HOST}",
+        )
+
+
 def _check_credentials(
     found: Mapping[str, str], location: str, kind: str, allow: tuple[str, ...], *, field: str
 ) -> None:
-    known = KEYS.get(kind)
+    known = GIT_KEYS if kind == GIT else KEYS.get(kind)
     if known is None:
         raise BadSpec(f"{shown_kind(location, kind)} is read without credentials; leave them out", field=field)
     _refuse_unknown(found, known, location, kind, field=field)
@@ -175,7 +196,7 @@ def _check_credentials(
             raise BadSpec(f"{MASK} masks a secret; give its value", field=f"{field}.{name}")
         if name != HEADERS and form.fullmatch(value) is None:
             raise BadSpec(f"{name} is a text that is not empty, {words}", field=f"{field}.{name}")
-    given = found.keys() - {SESSION, ENDPOINT, REGION}
+    given = found.keys() - {SESSION, ENDPOINT, REGION, HOST}
     if given not in [set(each) for each in _NEEDED[kind]]:
         raise BadSpec(f"{shown_kind(location, kind)} takes {needed(kind)}; given: {_listed(given)}", field=field)
     if ":" in found.get(USER, ""):

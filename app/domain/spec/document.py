@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from app.domain.ids import JOB_ID
 from app.domain.spec.data.splits import TRAIN, VALIDATION, Split, parse_split
 from app.domain.spec.hyperparameters import parsing
 from app.domain.spec.hyperparameters.rlhf import (
@@ -14,6 +15,7 @@ from app.domain.spec.hyperparameters.rlhf import (
     reward_kind,
     reward_model,
 )
+from app.domain.spec.hyperparameters.trainer_arguments import HF_TRAINER
 from app.domain.spec.image import Image
 from app.domain.spec.inference import LM_EVAL, TASK_DIR
 from app.domain.spec.locations.images import FIELD as IMAGE_FIELD
@@ -40,6 +42,12 @@ def method(document: JobDocument) -> str:
 def is_custom(document: JobDocument) -> bool:
     """Whether a custom script defines what data, evaluation and export mean."""
     return trainer(document)[0] == parsing.CUSTOM
+
+
+def divided_by(document: JobDocument) -> str:
+    """The framework whose ranks each write a part of the training's checkpoints; "" for whole checkpoints."""
+    framework = trainer(document)[0]
+    return "" if framework in (HF_TRAINER, parsing.CUSTOM) else framework
 
 
 def asks_for_gpus(document: JobDocument) -> bool:
@@ -154,6 +162,18 @@ def judging_model(document: JobDocument) -> str:
     if document.inference is None:
         return "" if is_custom(document) else reward_model(document.training_config.hyperparameters)
     return next((judge for judge, _ in benchmark_judges(document)), "")
+
+
+def judging_job(document: JobDocument) -> str | None:
+    """The job whose result is `judging_model`; None where that is no job's id."""
+    judge = judging_model(document)
+    return judge if JOB_ID.fullmatch(judge) else None
+
+
+def judging_jobs(document: JobDocument) -> list[tuple[str, str]]:
+    """(job, field) of every job that the document, also in evaluations that it plans, names as a reward model."""
+    named = [(judge, field) for judge, field in locations(document) if field.endswith(f".{REWARD_MODEL}")]
+    return [(judge, field) for judge, field in named if JOB_ID.fullmatch(judge)]
 
 
 def _benchmarks(document: JobDocument) -> Iterator[tuple[str, Mapping[str, Any], str]]:

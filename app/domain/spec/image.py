@@ -1,6 +1,6 @@
-"""The container image of a job or role, as a section of the job document."""
+"""The container image of a job or role, and logins of registries, as sections of the job document."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from app.domain.spec.section import Section
 
@@ -15,3 +15,12 @@ class Image(Section):
 
 
 NO_IMAGE = Image()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegistryLogin(Section):
+    """What opens one registry, or the repositories below one of its paths, for the job's images."""
+
+    registry: str = ""  # HOST[:PORT][/PATH]
+    username: str = ""
+    password: str = field(default="", repr=False)

@@ -34,7 +34,8 @@ class ModelReference(Section):
 
     ``checkpoint_id`` names one of its checkpoints, resolved at submission; None: its result. ``adapter``: they are an
     adapter for ``training_config.base_model``, which is then the base model of that job. ``service`` is the name of a
-    service of the project that answers in the job's place: the job loads its model's tokenizer only.
+    service of the project that answers in the job's place: the job loads its model's tokenizer only. ``divided`` is the
+    framework whose ranks have each written a part of the checkpoint; "" for one that is whole.
     """
 
     job_id: str | None = None
@@ -42,6 +43,7 @@ class ModelReference(Section):
     adapter: bool = False
     quantization: str = "none"  # or bnb-4bit
     service: str | None = None
+    divided: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

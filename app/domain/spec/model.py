@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
 from app.domain.routing import DEFAULT_PRIORITY
-from app.domain.spec.image import NO_IMAGE, Image
+from app.domain.spec.image import NO_IMAGE, Image, RegistryLogin
 from app.domain.spec.inference import TRAINING, Inference, Requirement
 from app.domain.spec.interactive import NOT_INTERACTIVE, InteractiveConfig
 from app.domain.spec.packages import Packages
@@ -66,6 +66,7 @@ class Framework(Section):
     custom_arguments: tuple[str, ...] = ()
     custom_command: tuple[str, ...] = ()
     custom_code_dir: str | None = None
+    custom_code_credentials: Mapping[str, str] = field(default_factory=dict, repr=False)  # of a Git repository
     custom_retry_on_error: bool = False
 
 
@@ -242,7 +243,7 @@ class Mount(Section):
     type: str = ""  # one of MOUNT_TYPES
     source: int = 0  # index in data_config.sources, for type data
     sub_path: str = ""  # a part of the input, code, output or claim; one of files
-    size_mb: int = 0  # for type memory; 0: half of the machine's memory
+    size_mb: int = 0  # for type memory, 0: half of the machine's memory; for type claim, 0: no limit
     files: tuple[MountedFile, ...] = ()  # for type files
     claim: str = ""  # its name, for type claim
     read_only: bool = False  # for type claim
@@ -273,6 +274,7 @@ class ResourceConfig(Section):
     limits: ResourceLimits = ResourceLimits()
     mounts: tuple[Mount, ...] = ()
     image: Image = NO_IMAGE
+    registry_logins: tuple[RegistryLogin, ...] = ()
     user: User = User()
     network: str = "none"
     device_type: str = "auto"

@@ -10,6 +10,7 @@ from app.domain.spec.model import BaseModel, JobDocument, Located, OutputConfig,
 
 MASK = "***"
 MODEL_PATH, OUTPUT_PATH = "training_config.base_model", "output_config"  # of parts that may have credentials
+CODE_LOGIN = "training_config.framework.custom_code_credentials"
 _ENVIRONMENT = "training_config.environment"
 _Part = TypeVar("_Part", bound=Located)
 Place = BaseModel | Source | OutputConfig
@@ -44,16 +45,21 @@ def take_secrets(document: JobDocument, variables: Collection[str] = ()) -> tupl
         name: MASK if f"{_ENVIRONMENT}.{name}" in secrets else value for name, value in training.environment.items()
     }
     output = output.changed(hub_token=MASK) if output.hub_token else output
+    framework = training.framework
+    if logins := framework.custom_code_credentials:
+        framework = framework.changed(custom_code_credentials=dict.fromkeys(logins, MASK))
     sources = tuple(_masked(source).changed(path=unsigned(source.path)) for source in data.sources)
     masked = document.changed(
-        training_config=training.changed(environment=environment, base_model=_masked(training.base_model)),
+        training_config=training.changed(
+            environment=environment, base_model=_masked(training.base_model), framework=framework
+        ),
         data_config=data.changed(sources=sources),
         output_config=_masked(output),
     )
     if document.tracking:
         trackers = (each.changed(token=MASK) if each.token else each for each in document.tracking)
         masked = masked.changed(tracking=tuple(trackers))
-    return _without_contents(_with_masked_roles(masked, secrets)), secrets
+    return _without_passwords(_without_contents(_with_masked_roles(masked, secrets))), secrets
 
 
 def _with_masked_roles(document: JobDocument, secrets: Mapping[str, str]) -> JobDocument:
@@ -79,6 +85,12 @@ def _secrets_of(document: JobDocument, variables: Collection[str]) -> dict[str, 
     secrets |= dict(_of_roles(document, variables))
     secrets |= dict(_contents(document))
     secrets |= {tracker_token_path(i): each.token for i, each in enumerate(document.tracking) if each.token}
+    secrets |= {
+        f"{CODE_LOGIN}.{name}": value
+        for name, value in document.training_config.framework.custom_code_credentials.items()
+    }
+    logins = document.resource_config.registry_logins
+    secrets |= {registry_password_path(i): each.password for i, each in enumerate(logins)}
     for path, value in secrets.items():
         _refuse_mask(value, path)
     for i, source in enumerate(document.data_config.sources):
@@ -116,6 +128,14 @@ def _without_contents(document: JobDocument) -> JobDocument:
         for mount in resources.mounts
     )
     return document.changed(resource_config=resources.changed(mounts=tuple(mounts)))
+
+
+def _without_passwords(document: JobDocument) -> JobDocument:
+    resources = document.resource_config
+    if not resources.registry_logins:
+        return document
+    masked = tuple(login.changed(password=MASK) for login in resources.registry_logins)
+    return document.changed(resource_config=resources.changed(registry_logins=masked))
 
 
 def _is_signed(location: str, field: str) -> bool:
@@ -170,6 +190,11 @@ def source_path(index: int) -> str:
 def tracker_token_path(index: int) -> str:
     """Dotted path of a tracking service's token."""
     return f"tracking.{index}.token"
+
+
+def registry_password_path(index: int) -> str:
+    """Dotted path of the password of a registry's login."""
+    return f"resource_config.registry_logins.{index}.password"
 
 
 def unsigned(location: str) -> str:

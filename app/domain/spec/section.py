@@ -44,7 +44,8 @@ class Section:
 
     def to_json(self) -> dict[str, Any]:
         """The stored form, of which the caller may change every part."""
-        return {name: _plain(getattr(self, name)) for name in self.given}
+        values = vars(self)
+        return {name: v if type(v := values[name]) in _SCALARS else _plain(v) for name in self.given}
 
     def changed(self, **values: Any) -> Self:
         """A copy with these fields given. Raises TypeError for a name that is no field."""
@@ -61,7 +62,8 @@ class Section:
 
     def _require_fields(self, names: Iterable[str]) -> None:
         readers = (_SHAPES.get(type(self)) or _shape(type(self))).readers
-        if unknown := [name for name in names if name not in readers]:
+        if not readers.keys() >= {*names}:
+            unknown = [name for name in names if name not in readers]
             raise TypeError(f"{type(self).__name__} has no field {', '.join(unknown)}")
 
     def without(self, *names: str) -> Self:
@@ -88,7 +90,12 @@ def _shape(cls: type[Section]) -> _Shape:
     return _SHAPES.setdefault(cls, _Shape(readers, defaults))
 
 
+_SCALARS = frozenset({str, int, float, bool, types.NoneType})
+
+
 def _plain(value: object) -> object:
+    if type(value) in _SCALARS:
+        return value
     if isinstance(value, Section):
         return value.to_json()
     if isinstance(value, dict):

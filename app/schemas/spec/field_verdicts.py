@@ -13,6 +13,7 @@ from typing import Any
 from marshmallow import Schema, fields
 
 from app.domain.errors import BadSpec
+from app.domain.spec.section import Section
 
 
 class Verdict(StrEnum):
@@ -56,13 +57,13 @@ def field_paths(schema: Schema, above: str = "") -> Iterator[str]:
             yield path
 
 
-def refuse(document: Mapping[str, Any], table: Table) -> None:
+def refuse(document: Mapping[str, Any] | Section, table: Table) -> None:
     """Raises BadSpec for the first refused field that the document sets."""
     for path, where in _set_fields(document, table, Verdict.REFUSED):
         raise BadSpec(f"is refused: {table[path].note}", field=where)
 
 
-def warnings_of(document: Mapping[str, Any], table: Table) -> list[str]:
+def warnings_of(document: Mapping[str, Any] | Section, table: Table) -> list[str]:
     """A warning ``field: reason`` for each ignored field that the document sets, in document order."""
     found = [warning(path, table[path].note) for path, _ in _set_fields(document, table, Verdict.WARNED)]
     return list(dict.fromkeys(found))
@@ -72,36 +73,52 @@ def warning(field: str, reason: str) -> str:
     return f"{field}: {reason}"
 
 
-def _set_fields(document: Mapping[str, Any], table: Table, verdict: Verdict) -> Iterator[tuple[str, str]]:
+def _set_fields(document: Mapping[str, Any] | Section, table: Table, verdict: Verdict) -> Iterator[tuple[str, str]]:
     """(path in the table, path with indices) of every set value with this verdict, outer ones first.
 
     ``null``, ``false`` and empty values count as unset.
     """
-    paths = tuple(path for path, rule in table.items() if rule.verdict is verdict)
-    if not paths:
-        return
-    parts = _with_outer(paths)
-    yield from ((path, where) for path, where in _walk(document, parts) if path in paths)
+    paths, parts = _paths(_Same(table), verdict)
+    if paths:
+        yield from ((path, where) for path, where in _walk(document, parts) if path in paths)
+
+
+@dataclass(frozen=True, eq=False)
+class _Same:
+    """A table as a key of a cache: it equals only itself."""
+
+    table: Table
+
+    def __hash__(self) -> int:
+        return id(self.table)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.table is self.table
 
 
 @lru_cache(maxsize=128)
-def _with_outer(paths: tuple[str, ...]) -> frozenset[str]:
-    """The paths and those of the objects that they are in: nothing else of a document needs to be looked at."""
+def _paths(given: _Same, verdict: Verdict) -> tuple[frozenset[str], frozenset[str]]:
+    """The paths with this verdict, and with them those of the objects that they are in: nothing else of a document
+    needs to be looked at.
+    """
+    paths = frozenset(path for path, rule in given.table.items() if rule.verdict is verdict)
     words = (path.split(".") for path in paths)
-    return frozenset(".".join(each[:length]) for each in words for length in range(1, len(each) + 1))
+    return paths, frozenset(".".join(each[:length]) for each in words for length in range(1, len(each) + 1))
 
 
 def _walk(node: object, parts: frozenset[str], path: str = "", where: str = "") -> Iterator[tuple[str, str]]:
-    if node is None or node is False or (isinstance(node, str | list | Mapping) and not node):
+    if isinstance(node, Section):
+        node = {name: getattr(node, name) for name in node.given}
+    if node is None or node is False or (isinstance(node, str | list | tuple | Mapping) and not node):
         return
     if path:
         yield path, where
     if isinstance(node, Mapping):
         for name, value in node.items():
-            inner = f"{path}.{name}".lstrip(".")
+            inner = f"{path}.{name}" if path else name
             if inner in parts:
-                yield from _walk(value, parts, inner, f"{where}.{name}".lstrip("."))
-    elif isinstance(node, list):
+                yield from _walk(value, parts, inner, f"{where}.{name}" if where else name)
+    elif isinstance(node, list | tuple):
         for number, value in enumerate(node):
-            if isinstance(value, Mapping):
+            if isinstance(value, Mapping | Section):
                 yield from _walk(value, parts, path, f"{where}.{number}")

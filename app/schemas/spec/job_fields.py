@@ -50,6 +50,9 @@ _TRAINING: Table = {
     f"{_FRAMEWORK}.custom_arguments": acted_on("the script's arguments"),
     f"{_FRAMEWORK}.custom_command": acted_on("the program to run, with its arguments"),
     f"{_FRAMEWORK}.custom_code_dir": acted_on("the code directory of the ranks, and their working directory"),
+    f"{_FRAMEWORK}.custom_code_credentials": acted_on(
+        "sent to the repository of custom_code_dir alone; stored encrypted, shown as ***; with other code 400"
+    ),
     f"{_FRAMEWORK}.custom_retry_on_error": acted_on("retries a script that fails"),
     "training_config.hyperparameters": acted_on("passed to the trainer; unknown names and invalid values are 400"),
     "training_config.environment": acted_on("environment variables of the ranks; names that the platform sets are 400"),
@@ -148,6 +151,11 @@ _PLACEMENT: Table = {
     ),
     f"{_RESOURCES}.image.pull_policy": acted_on("when a node asks the registry for the image"),
     f"{_RESOURCES}.image.read_only": acted_on("whether the job can write to a copy of the image's files"),
+    f"{_RESOURCES}.registry_logins.registry": acted_on(
+        "whose images the login opens; one that has none of the job's is 400"
+    ),
+    f"{_RESOURCES}.registry_logins.username": acted_on("the user at the registry; one with a colon is 400"),
+    f"{_RESOURCES}.registry_logins.password": acted_on("the password; stored encrypted, shown as ***"),
     f"{_RESOURCES}.user.uid": acted_on("the user ID that the processes see"),
     f"{_RESOURCES}.user.gid": acted_on("the group ID that the processes see"),
     f"{_RESOURCES}.user.required": acted_on("whether the job needs a node with a sandbox"),
@@ -158,7 +166,9 @@ _PLACEMENT: Table = {
     f"{_RESOURCES}.mounts.type": acted_on("what lies there; data, model and code that the job does not have are 400"),
     f"{_RESOURCES}.mounts.source": acted_on("the data source; one that does not exist is 400"),
     f"{_RESOURCES}.mounts.sub_path": acted_on("a part of it; one that does not exist fails the job early"),
-    f"{_RESOURCES}.mounts.size_mb": acted_on("the size of a directory in memory"),
+    f"{_RESOURCES}.mounts.size_mb": acted_on(
+        "the size of a directory in memory; the limit of a claim, measured every few seconds"
+    ),
     f"{_RESOURCES}.mounts.files.name": acted_on("the name of a file of the document"),
     f"{_RESOURCES}.mounts.files.content": acted_on("its text; encrypted and masked like other secrets"),
     f"{_RESOURCES}.mounts.claim": acted_on("the volume claim; one that the node does not have fails the job early"),
@@ -189,7 +199,7 @@ _PLACEMENT: Table = {
 
 _EVALUATIONS = "training_config.evaluations"
 _PLANNED: Table = {
-    f"{_EVALUATIONS}.on": acted_on("when evaluations are made; divided checkpoints, and CUSTOM, are 400"),
+    f"{_EVALUATIONS}.on": acted_on("when evaluations are made; CUSTOM is 400"),
     f"{_EVALUATIONS}.benchmarks.name": acted_on("what is measured; an unknown benchmark is 400 with the list of all"),
     f"{_EVALUATIONS}.benchmarks.dataset": acted_on("the records; places that need a secret of the user are 400"),
     f"{_EVALUATIONS}.benchmarks.num_samples": acted_on("measures only the first records"),

@@ -28,6 +28,10 @@ _GPU_FRACTION = says("Fraction of one GPU, in steps of 0.01; other jobs may shar
 _GPU_MEMORY_REQUEST = says("Instead of gpu_fraction: the fraction of one GPU with this memory")
 _MIG_PROFILE = says("Instead of a whole GPU, a MIG slice, named as by nvidia-smi: 1g.10gb")
 _PROFILE_RULE = "must be a MIG profile, such as 1g.10gb or 1g.10gb+me"
+_SIZE = (
+    "For memory: its size; 0: half of the machine's memory. For claim: what all of it may hold while the job writes to "
+    "it; above it the job fails with DISK_LIMIT_EXCEEDED; 0: no limit of the job's"
+)
 _NODE_COUNT = says("Number of nodes with gpu_count devices each, allocated together (gang scheduling)")
 
 
@@ -85,7 +89,7 @@ class MountSchema(JobPartSchema):
     )
     source = Whole(0, 999, **says("For data: the index in data_config.sources", default=Mount.source))
     sub_path = Text(longest=1024, **says("A file or directory in it; default all of it"))
-    size_mb = Whole(0, MAX_MB, **says("For memory: its size; 0: half of the machine's memory", default=Mount.size_mb))
+    size_mb = Whole(0, MAX_MB, **says(_SIZE, default=Mount.size_mb))
     files = fields.List(
         fields.Nested(MountedFileSchema),
         validate=validate.Length(max=64),
@@ -121,6 +125,22 @@ class ImageSchema(JobPartSchema):
             "deleted with the attempt",
             default=Image.read_only,
         )
+    )
+
+
+class RegistryLoginSchema(JobPartSchema):
+    registry = Text(
+        longest=1024,
+        shortest=1,
+        required=True,
+        **says("HOST[:PORT] as references name it, or HOST[:PORT]/PATH for the repositories below; docker.io is one"),
+    )
+    username = Text(longest=1024, shortest=1, required=True, **says("The user, without a colon"))
+    password = Text(
+        longest=8192,
+        shortest=1,
+        required=True,
+        **says("Or a token that is used as one; stored encrypted, shown as ***; for this registry alone"),
     )
 
 
@@ -162,6 +182,11 @@ class ResourceConfigSchema(JobPartSchema):
     )
     image = Section(
         ImageSchema, **says("The container image of a CUSTOM script or command; default: the node's programs")
+    )
+    registry_logins = fields.List(
+        fields.Nested(RegistryLoginSchema),
+        validate=validate.Length(max=16),
+        **says("What opens the registries of images, instead of the operator's logins; the longest that fits an image"),
     )
     user = Section(
         UserSchema,

@@ -12,7 +12,7 @@ from app.domain.spec.model import EPOCHS, ROLLBACK, STEPS, STOP, BaseModel, Halt
 from app.domain.spec.rules.model import DTYPES, known_model_kwargs
 from app.schemas.documents import JobPartSchema
 from app.schemas.spec.benchmarks import planned_evaluations
-from app.schemas.spec.credentials import Credentials, StorageOptions
+from app.schemas.spec.credentials import OF_CODE, Credentials, StorageOptions
 from app.schemas.spec.locations import Location
 from app.schemas.spec.packages import PackagesSchema
 from app.schemas.strict_fields import (
@@ -145,6 +145,7 @@ class FrameworkSchema(JobPartSchema):
             "git+https://host/repository.git@<commit> one commit of a repository, #subdirectory=path a part of it"
         )
     )
+    custom_code_credentials = Credentials(OF_CODE)
     custom_retry_on_error = Flag(
         **says("CUSTOM: true: a failed script is retried, up to max_retries; otherwise it fails the job at once")
     )

@@ -11,6 +11,8 @@ from typing import NamedTuple
 from app.domain.errors import BadSpec
 
 MAX_BYTES = 65_536
+LOGINS = ".dockerconfigjson"  # the key with logins of registries, which no job gets
+GIT_LOGINS = "git-logins"  # the secret with logins of Git servers, by host, which no job gets
 _NAME = re.compile(r"\.?[A-Za-z0-9_][A-Za-z0-9._-]{0,251}")
 
 
@@ -23,7 +25,18 @@ class Reference(NamedTuple):
 
 
 def value_of(directory: Path, project: str, reference: Reference) -> str:
-    """The value without its trailing newline. Raises BadSpec if it is missing or not text."""
+    """The value without its trailing newline, for a job. Raises BadSpec if it is missing, not text, or not for jobs."""
+    if reference.key == LOGINS:
+        raise BadSpec(
+            f"the secret {reference.name} has logins of registries, which no job gets; they open its images where "
+            "imagePullSecrets names the secret",
+            field=reference.field,
+        )
+    if reference.name == GIT_LOGINS:
+        raise BadSpec(
+            f"the secret {GIT_LOGINS} opens the repositories of jobs' code, and no job gets it; name another secret",
+            field=reference.field,
+        )
     try:
         return _read(directory / project, reference)
     except OSError as error:

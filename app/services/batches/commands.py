@@ -20,7 +20,7 @@ def cancel(plane: ControlPlane, caller: Caller, batch_id: str, *, on_written: On
         if batch.status in (*ENDED, BatchState.FINALIZING):
             raise IllegalTransition(f"the batch {batch.id} is {batch.status} and cannot be cancelled")
         if batch.status != BatchState.CANCELLING:
-            rows.move(batch, BatchState.CANCELLING)
+            rows.move(session, batch, BatchState.CANCELLING)
             batch.cancel_requested = True
             audit.record(
                 session, actor=caller.actor, action="batch.cancel", project=batch.project, target=batch.id, message=""

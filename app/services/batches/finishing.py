@@ -129,14 +129,14 @@ def _fail(plane: ControlPlane, seen: Batch, problems: list[Problem]) -> None:
         batch = rows.locked(session, seen.id)
         if batch.status not in ENDED:
             batch.completed, batch.failed = 0, batch.total
-            rows.fail(batch, problems)
+            rows.fail(session, batch, problems)
 
 
 def _end_without_files(plane: ControlPlane, seen: Batch) -> None:
     with plane.db.write() as session:
         batch = rows.locked(session, seen.id)
         if batch.status not in ENDED:
-            rows.move(batch, BatchState.CANCELLED if batch.cancel_requested else BatchState.EXPIRED)
+            rows.move(session, batch, BatchState.CANCELLED if batch.cancel_requested else BatchState.EXPIRED)
 
 
 def _write(
@@ -180,7 +180,7 @@ def _show(
     batch.output_file_id = output.file_id if output is not None else None
     batch.error_file_id = errors.file_id if errors is not None else None
     batch.completed, batch.failed = counted["completed"], counted["failed"]
-    rows.move(batch, ends_as)
+    rows.move(session, batch, ends_as)
 
 
 def _complete(session: Session, batch: Batch, stored: StoredContent, what: str) -> None:

@@ -12,6 +12,7 @@ from app.domain.errors import NotFound
 from app.models import Batch, BatchJob, Job
 from app.models.base import utc_now
 from app.security.permissions import Caller, Role
+from app.services.batches import announcing
 from app.services.requests.control_plane import ControlPlane
 
 
@@ -34,8 +35,8 @@ def jobs_of(session: Session, batch_id: str) -> list[tuple[BatchJob, Job | None]
     return [(row[0], row[1]) for row in session.execute(query.order_by(BatchJob.model))]
 
 
-def move(batch: Batch, to: BatchState) -> None:
-    """Change the state of a batch whose row the caller has locked."""
+def move(session: Session, batch: Batch, to: BatchState) -> None:
+    """Change the state of a batch whose row the caller has locked; webhooks get its end as it is now."""
     now = utc_now()
     batch.status, batch.pending_reason, batch.updated_at = to, "", now
     if to is BatchState.IN_PROGRESS:
@@ -46,11 +47,12 @@ def move(batch: Batch, to: BatchState) -> None:
         batch.cancelling_at = now
     elif to in ENDED:
         batch.ended_at = now
+        announcing.announce(session, batch)
 
 
-def fail(batch: Batch, problems: Iterable[Problem]) -> None:
+def fail(session: Session, batch: Batch, problems: Iterable[Problem]) -> None:
     batch.problems = [*problems][:MOST_PROBLEMS]
-    move(batch, BatchState.FAILED)
+    move(session, batch, BatchState.FAILED)
 
 
 def wait(plane: ControlPlane, seen: Batch, reason: str) -> None:

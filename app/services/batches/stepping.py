@@ -108,7 +108,7 @@ def _finalize(plane: ControlPlane, seen: Batch) -> None:
     with plane.db.write() as session:
         batch = rows.locked(session, seen.id)
         if batch.status == seen.status:
-            rows.move(batch, BatchState.FINALIZING)
+            rows.move(session, batch, BatchState.FINALIZING)
 
 
 def _read(plane: ControlPlane, batch_id: str) -> Batch:

@@ -171,9 +171,9 @@ def _record(plane: ControlPlane, seen: Batch, found: _Slice) -> None:
         batch.pending_reason, batch.updated_at = "", utc_now()
         batch.total = _requests(session, batch) or found.checked
         if found.problems and found.is_last:
-            rows.fail(batch, found.problems)
+            rows.fail(session, batch, found.problems)
         elif found.is_last:
-            rows.move(batch, BatchState.IN_PROGRESS)
+            rows.move(session, batch, BatchState.IN_PROGRESS)
 
 
 def _fail(plane: ControlPlane, seen: Batch, problems: Iterator[Problem] | Sequence[Problem]) -> None:
@@ -181,7 +181,7 @@ def _fail(plane: ControlPlane, seen: Batch, problems: Iterator[Problem] | Sequen
         batch = rows.locked(session, seen.id)
         if batch.status == BatchState.VALIDATING:
             batch.total = _requests(session, batch) or batch.total
-            rows.fail(batch, problems)
+            rows.fail(session, batch, problems)
 
 
 def _requests(session: Session, batch: Batch) -> int | None:

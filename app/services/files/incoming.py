@@ -73,8 +73,11 @@ class Incoming:
         self._writer = self._stores.storage.begin(self._place.key)
         return self
 
-    def write(self, chunk: bytes) -> None:
-        """Raises TooLarge beyond the limit, StorageQuotaExceeded beyond the project's quota."""
+    def write(self, chunk: bytes | memoryview) -> None:
+        """Raises TooLarge beyond the limit, StorageQuotaExceeded beyond the project's quota.
+
+        What the chunk lies in may be overwritten afterwards.
+        """
         place = self._place
         self._size += len(chunk)
         if self._size > place.max_bytes:

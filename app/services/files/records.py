@@ -17,13 +17,13 @@ class RecordCounter:
         self._is_in_line = False  # the last line has content, and no end yet
         self._are_short = False  # lines of the piece before: each costs more than its bytes
 
-    def add(self, chunk: bytes) -> None:
+    def add(self, chunk: bytes | memoryview) -> None:
         if len(self._head) < 4:
-            self._head = (self._head + chunk[:4])[:4]
+            self._head = (self._head + bytes(chunk[:4]))[:4]
         if self._is_compressed():
             return
         if self._are_short:
-            self._add_by_bytes(chunk)
+            self._add_by_bytes(bytes(chunk))
         else:
             self._add_by_lines(chunk)
 
@@ -31,7 +31,7 @@ class RecordCounter:
         """Records so far; None for compressed content."""
         return None if self._is_compressed() else self._count
 
-    def _add_by_lines(self, chunk: bytes) -> None:
+    def _add_by_lines(self, chunk: bytes | memoryview) -> None:
         lines = BytesIO(chunk).readlines()
         self._are_short = len(lines) * _SHORT_LINE > len(chunk)
         if not lines:
@@ -40,7 +40,7 @@ class RecordCounter:
         if self._is_in_line and lines[0].strip():
             self._count -= 1
         has_content = bool(lines[-1].strip()) or (self._is_in_line and len(lines) == 1)
-        self._is_in_line = has_content and not chunk.endswith(b"\n")
+        self._is_in_line = has_content and not lines[-1].endswith(b"\n")
 
     def _add_by_bytes(self, chunk: bytes) -> None:
         content = chunk.translate(None, _BLANKS)

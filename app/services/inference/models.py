@@ -5,9 +5,8 @@ from dataclasses import dataclass, field, replace
 from sqlalchemy.orm import Session
 
 from app.domain.errors import BadSpec, Conflict, NotFound, TrainyardError
-from app.domain.spec.document import is_custom, method
+from app.domain.spec.document import divided_by, is_custom, method
 from app.domain.spec.hyperparameters.rlhf import REWARD_METHOD
-from app.domain.spec.hyperparameters.trainer_arguments import HF_TRAINER
 from app.domain.spec.inference import EMBED, SCORE, ModelReference
 from app.domain.spec.model import BaseModel
 from app.domain.spec.rules.output import trains_adapter
@@ -76,6 +75,7 @@ def _resolved(
         job_id=job.id,
         checkpoint_id=checkpoint.id if checkpoint is not None else None,
         adapter=adapter,
+        divided=divided_by(job.document) if checkpoint is not None else "",
         quantization=reference.quantization,
     )
 
@@ -167,12 +167,10 @@ def _checkpoint(session: Session, job: Job, named: str) -> Checkpoint:
 
 def _checked_checkpoint(job: Job) -> bool:
     """Whether the job's checkpoints are adapters. Raises Conflict for those that can't be loaded."""
-    framework = job.document.training_config.framework.type
-    if framework != HF_TRAINER:
-        what = "are what its script has written" if is_custom(job.document) else "are divided among its ranks"
+    if is_custom(job.document):
         raise Conflict(
-            f"the checkpoints of {job.id} ({framework}) {what} and can't be loaded as a model; use its result: leave "
-            "checkpoint out, once it is COMPLETED",
+            f"the checkpoints of {job.id} are what its script has written and can't be loaded as a model; use its "
+            "result: leave checkpoint out, once it is COMPLETED",
             field=f"{FIELD}.checkpoint",
         )
     return trains_adapter(job.document)

@@ -7,10 +7,10 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app.database.engine import Database
-from app.domain.errors import BadSpec, Conflict, NotFound
+from app.domain.errors import BadSpec, Conflict, NotFound, TrainyardError
 from app.domain.lifecycle.states import JobState
 from app.domain.spec.credentials import CREDENTIALS, OPTIONS
-from app.domain.spec.document import is_custom, method, trainer
+from app.domain.spec.document import is_custom, judging_jobs, method, trainer
 from app.domain.spec.hyperparameters.parsing import USE_LORA, InvalidHyperparameter, fixed_on_resume
 from app.domain.spec.hyperparameters.rlhf import REWARD_METHOD
 from app.domain.spec.inference import TRAINING
@@ -32,16 +32,39 @@ _NOT_OF_THE_ADAPTER = ("optim", "algorithm", USE_LORA)  # of the hyperparameters
 
 
 def with_base(db: Database, caller: Caller, project: str, document: JobDocument) -> JobDocument:
-    """The document of a new training with the base model that its ``job_id`` names, if it names one.
+    """The document of a new job with the base model that a training's ``job_id`` names, if it names one.
 
-    Reads only; submission locks the job. Raises NotFound for a job that the project does not have, Conflict for a
-    result that can't be used (yet), and BadSpec for what contradicts it.
+    Jobs that are named as reward models are checked, too. Reads only; submission locks the jobs. Raises NotFound for a
+    job that the project does not have, Conflict for a result that can't be used (yet), and BadSpec for what contradicts
+    it.
     """
-    job_id = document.training_config.base_model.job_id
-    if job_id is None or document.inference is not None or is_custom(document):
+    base, judges = document.training_config.base_model.job_id, judging_jobs(document)
+    job_id = None if document.inference is not None or is_custom(document) else base
+    if job_id is None and not judges:
         return document
     with db.read() as session:
-        return _continued(session, caller, project, document, job_id)
+        for judge, field in judges:
+            _check_judge(session, caller, project, judge, field)
+        return document if job_id is None else _continued(session, caller, project, document, job_id)
+
+
+def _check_judge(session: Session, caller: Caller, project: str, job_id: str, field: str) -> None:
+    """Raises as `with_base`, also for the result of a job that has trained no reward model, or an adapter of one."""
+    try:
+        job = find_job(session, caller, project, job_id, at=field)
+        adapter = is_adapter(session, job, at=field, way_out="wait until it is COMPLETED")
+    except TrainyardError as error:
+        error.field = field
+        raise
+    if adapter:
+        raise Conflict(f"{job.id} trained an adapter; train with merge_lora, and name that job", field=field)
+    # What a script has made is seen where it is loaded.
+    if not is_custom(job.document) and method(job.document) != REWARD_METHOD:
+        raise BadSpec(
+            f"{job.id} trained a model of text, which gives no number; name a job that trained a reward model "
+            "(algorithm: reward)",
+            field=field,
+        )
 
 
 def _continued(session: Session, caller: Caller, project: str, document: JobDocument, job_id: str) -> JobDocument:

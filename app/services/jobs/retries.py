@@ -98,10 +98,11 @@ def retry(
 
 
 def _record(session: Session, caller: Caller, parent: Job, child: Job, wanted: Retry) -> None:
+    asked = child.document.resource_config.to_json()  # with its secrets masked
     data: dict[str, Any] = {
         "child_job_id": child.id,
         "checkpoint_id": child.resume_checkpoint_id,
-        "resources": dict(wanted.resources),
+        "resources": {name: asked.get(name, value) for name, value in wanted.resources.items()},
     }
     if wanted.roles:
         data["roles"] = [*map(asdict, wanted.roles)]

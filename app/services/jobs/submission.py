@@ -14,7 +14,7 @@ from app.domain.evaluations.rules import refuse_bad_benchmarks, without_effect
 from app.domain.ids import JOB_ID, new_id
 from app.domain.memory.fit import Fit
 from app.domain.scheduling.resources import Request
-from app.domain.spec.document import uploads
+from app.domain.spec.document import judging_jobs, uploads
 from app.domain.spec.frameworks.requirements import NETWORK, NOT_ON_SEVERAL
 from app.domain.spec.job_spec import JobSpec, from_document
 from app.domain.spec.locations.paths import ReadingRules, candidates, is_hub_id, job_of_path, local_path
@@ -29,7 +29,7 @@ from app.patterns.benchmarks import refuse_bad_patterns
 from app.patterns.response_formats import refuse_bad_response_format
 from app.patterns.rewards import refuse_bad_pattern
 from app.security.permissions import Caller
-from app.services.access import api_keys, claims, egress, projects, tracker_keys
+from app.services.access import api_keys, claims, code_logins, egress, projects, tracker_keys
 from app.services.attempts.evaluation_verdicts import refuse_unknown_baselines
 from app.services.jobs import fit, made_models, start_points, uploaded_data
 from app.services.lifecycle import transitions
@@ -197,6 +197,7 @@ def check(
     target = project or caller.home_project
     reading = plane.reading.of(target).remembering()
     document = tracker_keys.with_stored_keys(plane.secrets_dir, caller, reading, document)
+    document = code_logins.with_stored_login(plane.secrets_dir, caller, reading, document)
     found = made_models.with_base(plane.db, caller, target, document)
     spec = from_document(found, reading, forwarded, secret_variables=secret_variables)
     _refuse_patterns(spec.document)
@@ -336,8 +337,8 @@ def read_results(document: JobDocument, reading: ReadingRules) -> list[tuple[str
     """(job, field) of every location in the document that is among the stored results of a job, or names one."""
     model = document.inference.model.job_id if document.inference is not None else None
     base = document.training_config.base_model.job_id
-    found = [(model, "model.job_id")] if model is not None else []
-    found += [(base, "training_config.base_model.job_id")] if base is not None else []
+    named = ((model, "model.job_id"), (base, "training_config.base_model.job_id"), *judging_jobs(document))
+    found = [(job_id, field) for job_id, field in named if job_id is not None]
     for location, field in locations(document):
         path = None if is_hub_id(location) else local_path(location, field=field)
         owners = [job_of_path(candidate, reading) for candidate in candidates(path, reading)] if path else []

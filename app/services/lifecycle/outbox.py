@@ -4,7 +4,8 @@ Every transition of a job passes here, also in supervisors: without webhooks it 
 that uses HTTP or decrypts secrets is imported.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -22,6 +23,16 @@ HAS_WEBHOOKS: ColumnElement[bool] = literal_column(
 ).label("has_webhooks")
 
 
+@dataclass(frozen=True)
+class Outgoing:
+    """An event of anything; ``to_status`` None: it is no state of jobs, which subscriptions name."""
+
+    event_id: str
+    kind: str
+    to_status: str | None
+    payload: Callable[[], dict[str, Any]]
+
+
 def has_active_webhook(project: InstrumentedAttribute[str]) -> ColumnElement[bool]:
     """Condition: the project has an active webhook."""
     return exists().where(Webhook.project == project, Webhook.is_active)
@@ -34,30 +45,27 @@ def with_webhooks(session: Session, projects: Collection[str]) -> set[str]:
 
 def enqueue(session: Session, job: Job, event: JobEvent) -> None:
     """Add a delivery for each webhook of the project that subscribes to the event, in the caller's transaction."""
-    enqueue_event(session, job.project, event.id, event.type, event.to_status, lambda: payload_of(job, event))
+    outgoing = Outgoing(event.id, event.type, event.to_status, lambda: payload_of(job, event))
+    enqueue_events(session, job.project, [outgoing])
 
 
-def enqueue_event(
-    session: Session,
-    project: str,
-    event_id: str,
-    kind: str,
-    to_status: str | None,
-    payload_of_event: Callable[[], dict[str, Any]],
-) -> None:
-    """As `enqueue`, for an event of anything; ``to_status`` None: it is no state of jobs, which subscriptions name."""
+def enqueue_events(session: Session, project: str, events: Iterable[Outgoing]) -> None:
+    """As `enqueue`, for several events of one project: its webhooks are read once."""
     # Locked against deletion before our commit, which would violate the deliveries' foreign key.
     hooks = session.execute(
         select(Webhook.id, Webhook.event_types)
         .where(Webhook.project == project, Webhook.is_active)
         .with_for_update(read=True, key_share=True)
     ).all()
-    wanting = [hook.id for hook in hooks if wants(hook.event_types, kind, to_status)]
-    payload = payload_of_event() if wanting else {}
-    session.add_all(
-        WebhookDelivery(id=new_id("dlv"), webhook_id=hook_id, event_id=event_id, event_type=kind, payload=payload)
-        for hook_id in wanting
-    )
+    for event in events if hooks else ():
+        wanting = [hook.id for hook in hooks if wants(hook.event_types, event.kind, event.to_status)]
+        payload = event.payload() if wanting else {}
+        session.add_all(
+            WebhookDelivery(
+                id=new_id("dlv"), webhook_id=hook_id, event_id=event.event_id, event_type=event.kind, payload=payload
+            )
+            for hook_id in wanting
+        )
 
 
 def shown_time(at: datetime) -> str:

@@ -16,7 +16,7 @@ from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import HELD, TERMINAL, TRANSITIONS, JobState, allowed
 from app.models import AuditEntry, Job, JobEvent
 from app.models.base import Base, utc_now
-from app.models.insertion import GuardedInsert, insert_now, new_row
+from app.models.insertion import GuardedInsert, insert_now, new_row, set_columns
 from app.services.lifecycle import audit, labels
 from app.services.lifecycle.outbox import HAS_WEBHOOKS, enqueue, with_webhooks
 
@@ -190,14 +190,14 @@ def guarded_submission(
 
 def _first_events(made: Submission) -> list[JobEvent]:
     job, warnings = made.job, made.warnings
-    job.status, job.attempt, job.event_seq, job.created_at = JobState.PENDING, 0, 1, utc_now()
+    set_columns(job, status=JobState.PENDING, attempt=0, event_seq=1, created_at=utc_now())
     data = dict(made.data)
     submitted = _first_event(
         job, EventType.SUBMITTED, to_status=job.state, actor=made.actor, message=made.message, data=data
     )
     if not warnings:
         return [submitted]
-    job.event_seq = 2
+    set_columns(job, event_seq=2)
     fields = {"fields": [line.partition(": ")[0] for line in warnings], "warnings": list(warnings)}
     ignored = f"accepted but ignored: {'; '.join(warnings)}"
     return [submitted, _first_event(job, EventType.WARNING, message=ignored, reason="NOT_ACTED_ON", data=fields)]

@@ -1,6 +1,7 @@
 """Reading rules of this process: the directories that jobs may read."""
 
 import os
+import stat
 import time
 from collections.abc import Callable
 
@@ -15,6 +16,7 @@ def reading_rules(settings: Settings) -> ReadingRules:
     """Rules from the settings; links are resolved, so that real paths decide."""
     roots, data_dir = tuple(map(str, settings.storage_roots)), str(settings.data.dir)
     storage_dir, claims_dir = _storage_dir(settings.storage.url), str(settings.fetch.pvc_dir or "")
+    real_paths = RealPaths(frozenset({*roots, data_dir, storage_dir, claims_dir}))
     return ReadingRules(
         roots=roots,
         data_dir=data_dir,
@@ -29,7 +31,8 @@ def reading_rules(settings: Settings) -> ReadingRules:
         image_digests=settings.images.require_digest,
         packages=settings.packages.enabled,
         knows_groups=bool(settings.oidc.issuer),
-        real_path=RealPaths(frozenset({*roots, data_dir, storage_dir, claims_dir})),
+        real_path=real_paths,
+        remembering_real_path=real_paths.remembering,
     )
 
 
@@ -48,6 +51,28 @@ class RealPaths:
             known = self._known[path] = (now, _real_path(path))
         return known[1]
 
+    def remembering(self) -> Callable[[str], str]:
+        """As this object, for a moment in which links do not change: each directory is resolved once."""
+        known: dict[str, str] = {}
+
+        def real_path(path: str) -> str:
+            if path in self._configured or not path.startswith("/") or path != os.path.normpath(path):
+                return self(path)
+            above = place = ""
+            for name in path.split("/")[1:]:
+                above = f"{above}/{name}"
+                if (found := known.get(above)) is None:
+                    found = known[above] = self._below(place, name, above)
+                place = found
+            return place
+
+        return real_path
+
+    def _below(self, place: str, name: str, path: str) -> str:
+        """Where ``path`` leads, whose directory leads to ``place``."""
+        found = f"{place.rstrip('/')}/{name}"
+        return self(path) if path in self._configured or _is_link(found) else found
+
 
 def _real_path(path: str) -> str:
     """Resolve links as far as permitted; otherwise normalize the path."""
@@ -55,6 +80,14 @@ def _real_path(path: str) -> str:
         return os.path.realpath(path)
     except OSError:
         return os.path.normpath(path)
+
+
+def _is_link(path: str) -> bool:
+    """What can't be examined counts as none, as for `os.path.realpath`."""
+    try:
+        return stat.S_ISLNK(os.lstat(path).st_mode)
+    except OSError:
+        return False
 
 
 def _storage_dir(url: str) -> str:

@@ -4,7 +4,7 @@ from sqlalchemy.orm import Session
 
 from app.domain.errors import Conflict, NotFound
 from app.domain.serving.model_keys import model_key
-from app.domain.spec.hyperparameters.trainer_arguments import HF_TRAINER
+from app.domain.spec.document import divided_by
 from app.domain.spec.inference import TRAINING, ModelReference
 from app.domain.spec.model import BaseModel, JobDocument
 from app.domain.spec.rules.model import is_drawn, is_result
@@ -48,7 +48,17 @@ def model_of(base: BaseModel) -> str:
 def _is_adapter(session: Session, job: Job, checkpoint_id: str | None) -> bool:
     if checkpoint_id is None:
         return made_models.is_adapter(session, job, at=FIELD, way_out="wait until it is COMPLETED")
-    framework = job.document.training_config.framework.type
-    if framework != HF_TRAINER:
-        raise Conflict(f"checkpoints of {framework} can't be loaded as adapters; use the result", field=FIELD)
+    reference = ModelReference().changed(job_id=job.id, checkpoint_id=checkpoint_id, divided=divided_by(job.document))
+    refuse_divided(reference)
     return trains_adapter(job.document)
+
+
+def refuse_divided(reference: ModelReference) -> None:
+    """Raise Conflict for a checkpoint whose parts only a job that begins puts together."""
+    if reference.divided:
+        raise Conflict(
+            f"a checkpoint of {reference.divided} is put together where a job begins, so a service that runs can't "
+            f"load it as an adapter; make a service of it (trainyard serve {reference.job_id}@"
+            f"{reference.checkpoint_id}), or name {reference.job_id} for its result",
+            field=FIELD,
+        )

@@ -136,6 +136,7 @@ def _adapter_on(session: Session, caller: Caller, service: Service, model: str, 
     resolved, reference = _resolved(session, caller, service.project, _reference(meaning.job_id, checkpoint))
     if not reference.adapter:
         raise Conflict(f"{meaning.job_id} made a whole model, not an adapter; ask for {meaning.job_id}", field=FIELD)
+    adapters.refuse_divided(reference)
     trained_on = _base_key(resolved, session.get(Job, meaning.job_id))
     if trained_on != service.model_key:
         raise Conflict(
@@ -164,7 +165,7 @@ def _meant(plane: ControlPlane, session: Session, caller: Caller, project: str, 
     resolved, reference = _resolved(session, caller, project, named)
     models.refuse_unfit(session, reference, task)
     own = _Wanted(key=model_key(resolved, reference), make=named)
-    if not reference.adapter or task != GENERATE:
+    if not reference.adapter or reference.divided or task != GENERATE:
         return [own]
     job = session.get(Job, meaning.job_id)
     on_base = _base_of(resolved, job)

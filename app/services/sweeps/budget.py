@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sqlalchemy import case, func, select
+from sqlalchemy import ColumnElement, case, func, literal, select
 from sqlalchemy.orm import Session, load_only
 
 from app.domain.lifecycle.states import RUNNING
@@ -40,19 +40,26 @@ class Used:
 
 def used(session: Session, sweep: Sweep) -> Used:
     """All of it, as it is shown."""
-    return _used(session, sweep, reads_jobs=True)
+    return _used(session, sweep, reads_jobs=True, reads_rows=True)
 
 
 def used_of(session: Session, sweep: Sweep, spec: SweepSpec) -> Used:
-    """What decides about the budget, which steps ask for all the time: the jobs of running trials are read only where
-    device hours are limited.
+    """What decides about the budget, which steps ask for all the time.
+
+    The jobs of running trials are read only where device hours are limited, and the rows of all trials only where
+    those or `patience` are: states alone are counted in an index.
     """
-    return _used(session, sweep, reads_jobs=spec.budget.max_device_hours is not None)
+    is_limited = spec.budget.max_device_hours is not None
+    return _used(session, sweep, reads_jobs=is_limited, reads_rows=is_limited or spec.budget.patience is not None)
 
 
-def _used(session: Session, sweep: Sweep, *, reads_jobs: bool) -> Used:
-    later = func.sum(case((Trial.observed_seq > sweep.improved_seq, 1), else_=0))
-    query = select(Trial.state, func.count(), func.sum(Trial.device_seconds), later)
+def _used(session: Session, sweep: Sweep, *, reads_jobs: bool, reads_rows: bool) -> Used:
+    seconds: ColumnElement[float] = literal(0.0)
+    later: ColumnElement[int] = literal(0)
+    if reads_rows:
+        seconds = func.sum(Trial.device_seconds)
+        later = func.sum(case((Trial.observed_seq > sweep.improved_seq, 1), else_=0))
+    query = select(Trial.state, func.count(), seconds, later)
     rows = session.execute(query.where(Trial.sweep_id == sweep.id).group_by(Trial.state)).all()
     counts, since = {row[0]: row[1] for row in rows}, {row[0]: row[3] for row in rows}
     end, runs = sweep.finished_at or utc_now(), reads_jobs and bool(counts.get(TrialState.RUNNING))

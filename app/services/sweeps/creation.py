@@ -30,7 +30,7 @@ from app.domain.sweeps.spec import SweepSpec
 from app.models import Job, Sweep
 from app.models.insertion import fill
 from app.security.permissions import Caller
-from app.services.access import projects, tracker_keys
+from app.services.access import code_logins, projects, tracker_keys
 from app.services.attempts.evaluation_verdicts import refuse_unknown_baselines
 from app.services.jobs import submission, uploaded_data
 from app.services.jobs.submission import Checked
@@ -143,10 +143,8 @@ def check(
         _placed(plane, caller, spec, values, complete=complete, project=target, forwarded=forwarded)
         for values in _spread(space.examples())
     ]
-    for values in space.examples():
-        complete(_document(spec, values))
-    reading = plane.reading.of(target)
-    base = tracker_keys.with_stored_keys(plane.secrets_dir, caller, reading, complete(_base(spec, space)))
+    examples = [complete(_document(spec, values)) for values in space.examples()]
+    base = _with_stored_credentials(plane, caller, complete(_base(spec, space)), examples, project=target)
     stored = submission.check(
         plane, caller, base, project=target, forwarded=forwarded, secret_variables=secret_variables
     )
@@ -164,6 +162,16 @@ def check(
         secrets=stored.spec.secrets,
         warnings=_warnings(placed),
     )
+
+
+def _with_stored_credentials(
+    plane: ControlPlane, caller: Caller, base: JobDocument, trials: Sequence[JobDocument], *, project: str
+) -> JobDocument:
+    reading = plane.reading.of(project)
+    base = tracker_keys.with_stored_keys(plane.secrets_dir, caller, reading, base)
+    base = code_logins.with_stored_login(plane.secrets_dir, caller, reading, base)
+    code_logins.refuse_other_hosts(base, trials)
+    return base
 
 
 def _with_defaults(spec: SweepSpec) -> dict[str, Any]:

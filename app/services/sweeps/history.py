@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Select, func, select
@@ -15,7 +16,7 @@ from app.models import Sweep, SweepEvent
 from app.models.base import utc_now
 from app.security.permissions import Caller
 from app.services.lifecycle import audit
-from app.services.lifecycle.outbox import enqueue_event, shown_time
+from app.services.lifecycle.outbox import Outgoing, enqueue_events, shown_time
 from app.services.requests.existing_rows import existing_in
 from app.services.requests.pagination import Orders, Page, PageRequest, page_of
 
@@ -38,9 +39,9 @@ def move(session: Session, sweep: Sweep, to: SweepState, *, actor: str, reason: 
     if to in TERMINAL:
         sweep.finished_at = now
     sweep.mark_changed()
-    event = _event(sweep, SweepEventType.STATUS, actor=actor, reason=reason, message=message)
+    event = numbered(sweep, SweepEventType.STATUS, actor=actor, reason=reason, message=message)
     event.from_status, event.to_status = before, to
-    _write(session, sweep, event)
+    write(session, sweep, [event])
     audit.record(
         session,
         actor=actor,
@@ -63,14 +64,14 @@ def record(
     data: Mapping[str, Any] | None = None,
 ) -> None:
     """Add an event that is not a change of state; the caller has locked the sweep's row."""
-    _write(session, sweep, _event(sweep, kind, actor=actor, reason=reason, message=message, data=data))
+    write(session, sweep, [numbered(sweep, kind, actor=actor, reason=reason, message=message, data=data)])
 
 
 def record_creation(session: Session, sweep: Sweep, *, message: str, warnings: Sequence[str]) -> None:
     """The first events of a new sweep; ``warnings`` are `field: reason` of what has no effect."""
-    event = _event(sweep, SweepEventType.STATUS, actor=sweep.created_by, reason="created", message=message)
+    event = numbered(sweep, SweepEventType.STATUS, actor=sweep.created_by, reason="created", message=message)
     event.to_status = sweep.status
-    _write(session, sweep, event)
+    write(session, sweep, [event])
     if warnings:
         data = {"warnings": list(warnings)}
         text = f"accepted but ignored: {'; '.join(warnings)}"
@@ -127,9 +128,16 @@ def _of_dialect(caller: Caller, dialect: str) -> Select[Any]:
     return query if caller.project is None else query.where(Sweep.project == caller.project)
 
 
-def _event(
-    sweep: Sweep, kind: SweepEventType, *, actor: str, reason: str, message: str, data: Mapping[str, Any] | None = None
+def numbered(
+    sweep: Sweep,
+    kind: SweepEventType,
+    *,
+    actor: str,
+    reason: str = "",
+    message: str = "",
+    data: Mapping[str, Any] | None = None,
 ) -> SweepEvent:
+    """The next event of a sweep whose row the caller has locked, for `write` in the same transaction."""
     sweep.event_seq += 1
     return SweepEvent(
         id=new_id("evt"),
@@ -144,13 +152,20 @@ def _event(
     )
 
 
-def _write(session: Session, sweep: Sweep, event: SweepEvent) -> None:
-    if sweep in session.new:
+def write(session: Session, sweep: Sweep, events: Sequence[SweepEvent], *, has_webhooks: bool = True) -> None:
+    """Add numbered events, with deliveries for the webhooks that subscribe.
+
+    ``has_webhooks`` is False where the transaction has seen that the project has none.
+    """
+    if events and sweep in session.new:
         session.flush()  # its row first: its events refer to it
-    session.add(event)
+    session.add_all(events)
+    if not events or not has_webhooks:
+        return
     with session.no_autoflush:  # with what else the transaction changes
         # States are those of jobs in a subscription: one to COMPLETED is not one to the ends of sweeps.
-        enqueue_event(session, sweep.project, event.id, event.type, None, lambda: _payload(sweep, event))
+        outgoing = [Outgoing(each.id, each.type, None, partial(_payload, sweep, each)) for each in events]
+        enqueue_events(session, sweep.project, outgoing)
 
 
 def _payload(sweep: Sweep, event: SweepEvent) -> dict[str, Any]:

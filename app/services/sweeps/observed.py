@@ -25,11 +25,16 @@ _STATES: dict[str, State] = {
 _COLUMNS = (Trial.number, Trial.values, Trial.state, Trial.objectives, Trial.violations, Trial.step, Trial.observed_seq)
 
 
+def learns(spec: SweepSpec) -> bool:
+    """Whether the method's suggestions depend on earlier trials."""
+    return spec.method.name not in (GRID, RANDOM, SOBOL, PBT)
+
+
 def known_to_method(
     session: Session, sweep: Sweep, spec: SweepSpec, *, number: int, seen_seq: int
 ) -> list[Observation]:
     """What the sweep's method is given of the trials below ``number``: nothing, if it learns nothing from them."""
-    if spec.method.name in (GRID, RANDOM, SOBOL, PBT):
+    if not learns(spec):
         return []
     earlier = [Observation.from_json(raw) for raw in sweep.known]
     found = observations_of(session, sweep, spec, number=number, seen_seq=seen_seq)
@@ -39,10 +44,13 @@ def known_to_method(
 
 
 def observations_of(
-    session: Session, sweep: Sweep, spec: SweepSpec, *, number: int, seen_seq: int
+    session: Session, sweep: Sweep, spec: SweepSpec, *, number: int, seen_seq: int, since: int = 0
 ) -> list[Observation]:
-    """All trials below ``number``, in the order of numbers; those that ended after ``seen_seq`` were still running."""
-    query = select(*_COLUMNS).where(Trial.sweep_id == sweep.id, Trial.number < number).order_by(Trial.number)
+    """The trials from ``since`` on and below ``number``, in this order; those that ended after ``seen_seq`` were still
+    running.
+    """
+    query = select(*_COLUMNS).where(Trial.sweep_id == sweep.id, Trial.number >= since, Trial.number < number)
+    query = query.order_by(Trial.number)
     signs = [objective.sign for objective in spec.objectives]
     found = []
     for row in session.execute(query):

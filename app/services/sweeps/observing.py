@@ -18,7 +18,7 @@ from app.domain.sweeps.population import is_replaced
 from app.domain.sweeps.promotions import waits
 from app.domain.sweeps.spec import SweepSpec
 from app.domain.sweeps.states import TrialState
-from app.models import Job, Sweep, Trial, TrialReport
+from app.models import Job, Sweep, SweepEvent, Trial, TrialReport
 from app.models.base import utc_now
 from app.services.jobs import control_requests
 from app.services.sweeps import evaluations, history, lookup, measures, rung_reports, warm_starts
@@ -37,12 +37,16 @@ class Recorded:
     to_nudge: list[Job] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Pass:
+    """``best`` is that of the sweep once one was asked for; ``events`` are written together."""
+
     session: Session
     sweep: Sweep
     spec: SweepSpec
     recorded: Recorded
+    best: Trial | None = None
+    events: list[SweepEvent] = field(default_factory=list)
 
 
 def has_news(session: Session, sweep: Sweep, spec: SweepSpec) -> bool:
@@ -70,8 +74,10 @@ def observe(session: Session, sweep: Sweep, spec: SweepSpec) -> Recorded:
             if _is_to_be_stopped(loser, its_job):
                 _request_end(now, loser, its_job.id)
     ended = _ended(session, sweep, spec, running)
-    for trial, job in ended:
-        _take_end(now, trial, job)
+    with session.no_autoflush:  # all of them are written together
+        for trial, job in ended:
+            _take_end(now, trial, job)
+    history.write(session, sweep, now.events)
     job_ids = [job.id for _, job in ended if job is not None]
     now.recorded.to_nudge += evaluations.cancel(session, spec, job_ids, actor=ACTOR, reason="its trial has ended")
     if now.recorded.reports or now.recorded.ended:
@@ -145,8 +151,7 @@ def _take_end(now: _Pass, trial: Trial, job: Job | None) -> None:
         trial.error_type = job.error_type
         _judge_end(now, trial, job)
     trial.value = trial.objectives[0] if trial.objectives else None
-    history.record(
-        now.session,
+    event = history.numbered(
         sweep,
         SweepEventType.TRIAL_ENDED,
         actor=ACTOR,
@@ -154,6 +159,7 @@ def _take_end(now: _Pass, trial: Trial, job: Job | None) -> None:
         message=f"trial {trial.number}: {trial.state}{f', {trial.reason}' if trial.reason else ''}",
         data={"number": trial.number, "job_id": trial.job_id, "objectives": trial.objectives, "values": trial.values},
     )
+    now.events.append(event)
     _note_best(now, trial)
 
 
@@ -188,7 +194,6 @@ def _judge_end(now: _Pass, trial: Trial, job: Job) -> None:
         trial.state, trial.reason = TrialState.FAILED, "its job was preempted and does not requeue"
     else:
         trial.state, trial.reason = TrialState.CANCELLED, job.status_reason
-    session.flush()
 
 
 def _evaluations(now: _Pass, job: Job) -> Sequence[Job]:
@@ -232,16 +237,16 @@ def _note_best(now: _Pass, trial: Trial) -> None:
     is_candidate = trial.state == TrialState.COMPLETED and not any(each > 0 for each in trial.violations)
     if not is_candidate or len(spec.objectives) != 1 or trial.objectives is None:
         return
-    best = warm_starts.best_trial(now.session, sweep, spec)
+    best = now.best = now.best or warm_starts.best_trial(now.session, sweep, spec)
     sign, value = spec.objectives[0].sign, trial.objectives[0]
     if best is not None and best.objectives is not None and sign * value >= sign * best.objectives[0]:
         return
-    sweep.best_number, sweep.improved_seq = trial.number, sweep.seq
-    history.record(
-        now.session,
+    sweep.best_number, sweep.improved_seq, now.best = trial.number, sweep.seq, trial
+    event = history.numbered(
         sweep,
         SweepEventType.BEST,
         actor=ACTOR,
         message=f"trial {trial.number} is the best: {spec.objectives[0].metric} {value:g}",
         data={"number": trial.number, "job_id": trial.job_id, "value": value, "values": trial.values},
     )
+    now.events.append(event)

@@ -21,7 +21,7 @@ from app.services.sweeps.forecast import Forecast
 from app.services.sweeps.forking import populations, verification
 from app.services.sweeps.halting import promoting
 from app.services.sweeps.history import ACTOR
-from app.services.sweeps.launching import Suggests
+from app.services.sweeps.launching import Suggests, Turn
 from app.services.sweeps.observed import best_numbers
 
 ACTIVE = (SweepState.PENDING, SweepState.RUNNING, SweepState.PAUSED, SweepState.FINISHING)
@@ -64,18 +64,20 @@ def step(plane: ControlPlane, suggestions: Suggests, sweep_id: str) -> bool:
         verification.advance(plane, sweep_id)
     if is_due:
         _end_if_done(plane, sweep_id)
-    forecast = Forecast(plane.estimates, MOST_AT_ONCE)
-    return all(_use_room(plane, suggestions, sweep_id, spec, forecast) for _ in range(MOST_AT_ONCE))
+    forecast, turn = Forecast(plane.estimates, MOST_AT_ONCE), Turn()
+    return all(_use_room(plane, suggestions, sweep_id, spec, forecast, turn) for _ in range(MOST_AT_ONCE))
 
 
-def _use_room(plane: ControlPlane, suggestions: Suggests, sweep_id: str, spec: SweepSpec, forecast: Forecast) -> bool:
+def _use_room(
+    plane: ControlPlane, suggestions: Suggests, sweep_id: str, spec: SweepSpec, forecast: Forecast, turn: Turn
+) -> bool:
     """A halted trial that has earned it continues, or else a new one begins; whether to ask again at once."""
     if waits(spec):  # which never changes
         decide = populations.decide if spec.method.name == PBT else promoting.promote
         if decide(plane, sweep_id):
             forecast.forget()
             return True
-    is_made = launching.launch(replace(plane, estimates=forecast), suggestions, sweep_id)
+    is_made = launching.launch(replace(plane, estimates=forecast), suggestions, sweep_id, turn)
     forecast.advance()
     return is_made
 

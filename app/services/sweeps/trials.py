@@ -119,7 +119,7 @@ def store(
     entered = submission.enter(session, caller, checked)
     origin = Origin(foreign=_foreign_of(sweep, new.number), sweep_id=sweep.id)
     job = submission.store(session, plane, caller, checked, entered, origin=origin)
-    _add(session, sweep, new, actor=actor, job_id=job.id)
+    _add(session, sweep, new, actor=actor, job_id=job.id, has_webhooks=entered.has_webhooks)
     return job
 
 
@@ -147,7 +147,9 @@ def _foreign_of(sweep: Sweep, number: int) -> dict[str, Any]:
     }
 
 
-def _add(session: Session, sweep: Sweep, new: NewTrial, *, actor: str, job_id: str | None) -> Trial:
+def _add(
+    session: Session, sweep: Sweep, new: NewTrial, *, actor: str, job_id: str | None, has_webhooks: bool = True
+) -> Trial:
     spec = SweepSpec.from_json(sweep.spec)
     trial = Trial(
         sweep_id=sweep.id,
@@ -169,14 +171,14 @@ def _add(session: Session, sweep: Sweep, new: NewTrial, *, actor: str, job_id: s
     data: dict[str, Any] = {"number": new.number, "job_id": job_id, "values": new.values, "source": new.source}
     if new.fork is not None:
         data |= {"forked_from": new.fork.parent_number, "fork_step": new.fork.step}
-    history.record(
-        session,
+    event = history.numbered(
         sweep,
         SweepEventType.TRIAL_STARTED,
         actor=actor,
         message=f"{_named(new)}: {', '.join(f'{name}={value}' for name, value in new.values.items())}"[:2000],
         data=data,
     )
+    history.write(session, sweep, [event], has_webhooks=has_webhooks)
     sweep.mark_changed()
     session.add(trial)
     session.flush()

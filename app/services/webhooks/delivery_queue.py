@@ -7,7 +7,7 @@ dies; the interrupted delivery is then sent again. Times are the database's.
 import json
 import secrets
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -47,8 +47,8 @@ class Due:
 class DeliveryAttempt:
     """One delivery attempt under a turn. ``problem`` says why it cannot be sent.
 
-    With ``recipients`` it is an email of the ``payload`` to those who are not in ``reached``, otherwise a POST of the
-    ``body`` to the ``url``.
+    With ``recipients`` it is an email of the ``payload`` to those who are neither in ``reached`` nor in ``refused``,
+    otherwise a POST of the ``body`` to the ``url``.
     """
 
     webhook_id: str
@@ -63,6 +63,7 @@ class DeliveryAttempt:
     problem: str = ""
     recipients: tuple[str, ...] = ()
     reached: tuple[str, ...] = ()
+    refused: Mapping[str, str] = field(default_factory=dict)
 
 
 class Turns:
@@ -122,8 +123,8 @@ class Turns:
             if ends:
                 # Even if the turn was lost: the receiver accepted it, or never will.
                 _finish(session, attempt.delivery_id, posted, ends, now)
-            elif posted.reached:
-                _note_reached(session, attempt, posted)
+            elif posted.reached or posted.refused:
+                _note_answered(session, attempt, posted)
             if not mine:
                 return None
             if ends == "delivered":
@@ -155,7 +156,8 @@ class Turns:
             "at": now,
         }
         if hook.format == EMAIL_FORMAT:
-            return DeliveryAttempt(**same, recipients=tuple(hook.recipients), reached=tuple(delivery.reached))
+            same |= {"reached": tuple(delivery.reached), "refused": dict(delivery.refused)}
+            return DeliveryAttempt(**same, recipients=tuple(hook.recipients))
         secret, problem = self._opened(hook.sealed_secret)
         body = body_of(in_format(hook.format, delivery.payload))
         return DeliveryAttempt(**same, url=hook.url, secret=secret, body=body, problem=problem)
@@ -266,11 +268,12 @@ def _finish(session: Session, delivery_id: str, posted: Posted, state: str, now:
     )
 
 
-def _note_reached(session: Session, attempt: DeliveryAttempt, posted: Posted) -> None:
-    """Of an email that is tried again: not to those who have got it, also by the try of another turn."""
+def _note_answered(session: Session, attempt: DeliveryAttempt, posted: Posted) -> None:
+    """Of an email that is tried again: not to those who have got it or never will, also by the try of another turn."""
     delivery = session.get(WebhookDelivery, attempt.delivery_id, with_for_update=True, populate_existing=True)
     if delivery is not None:
         delivery.reached = list(dict.fromkeys([*delivery.reached, *posted.reached]))
+        delivery.refused = {**delivery.refused, **posted.refused}
         session.flush()
 
 

@@ -3,7 +3,7 @@
 import contextlib
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from urllib3.exceptions import HTTPError
 
@@ -18,14 +18,15 @@ _BODY_SECONDS = 1.0
 class Posted:
     """The result of a try. ``problem`` is empty on success; ``status_code`` is None without a response.
 
-    Of an email: ``reached`` are the recipients whom it was taken for, and ``is_final`` says that another try would end
-    in the same problem.
+    Of an email: ``reached`` are the recipients whom it was taken for, ``refused`` those whom the mail server will never
+    take, with its answers, and ``is_final`` says that another try would end in the same problem.
     """
 
     status_code: int | None = None
     problem: str = ""
     retry_after_seconds: int = 0
     reached: tuple[str, ...] = ()
+    refused: Mapping[str, str] = field(default_factory=dict)
     is_final: bool = False
 
 

@@ -66,6 +66,7 @@ class WebhookSender:
             event_type=attempt.event_type,
             recipients=attempt.recipients,
             reached=attempt.reached,
+            refused=attempt.refused,
             subject=subject,
             text=text,
             at=attempt.at,

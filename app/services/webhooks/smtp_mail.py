@@ -30,19 +30,29 @@ _LEADING_DOTS = re.compile(rb"^\.", re.MULTILINE)
 _TOO_MUCH = "the mail server says more than an email needs"
 
 Answer = tuple[int, bytes]
+# OSError: as all of smtplib's; the others: of the codec of host names, and of the library that writes headers.
+FAILURES = (OSError, ValueError, MessageError)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mail:
-    """``recipients`` are named in the email; it is sent to those who are not in ``reached``."""
+    """``recipients`` are named in the email; it is sent to those who are neither in ``reached`` nor in ``refused``.
+
+    ``refused`` has the answer of the mail server that was final.
+    """
 
     delivery_id: str
     event_type: str
     recipients: tuple[str, ...]
     reached: tuple[str, ...]
+    refused: Mapping[str, str]
     subject: str
     text: str
     at: datetime
+
+    @property
+    def open_recipients(self) -> tuple[str, ...]:
+        return tuple(each for each in self.recipients if each not in self.reached and each not in self.refused)
 
 
 def send(mail: Mail, server: SmtpSettings) -> Posted:
@@ -50,19 +60,17 @@ def send(mail: Mail, server: SmtpSettings) -> Posted:
 
     It takes at most twice the timeout: once until the server wants the text, and once for the text and its answer.
     """
-    if all(recipient in mail.reached for recipient in mail.recipients):
-        return Posted()  # those whom it had not reached are no longer recipients
+    if not mail.open_recipients:
+        return _refused(mail, {}, ())  # those whom it had not reached are no longer recipients
     deadline = time.monotonic() + server.timeout_seconds
     problem, password = _readiness(mail, server)
     if problem:
         return Posted(problem=problem)
     try:
-        with _session(server, password, deadline) as smtp:
+        with session(server, password, deadline) as smtp:
             return _hand_over(smtp, mail, server)
-    except OSError as error:  # as all of smtplib's
-        return _failed(error, server.timeout_seconds)
-    except (ValueError, MessageError) as error:  # of the codec of host names, and of the library that writes headers
-        return Posted(problem=f"the email cannot be sent with these settings: {_printable(str(error))}")
+    except FAILURES as error:
+        return failure_of(error, server.timeout_seconds)
 
 
 def message_of(mail: Mail, sender: str) -> bytes:
@@ -85,7 +93,8 @@ def message_of(mail: Mail, sender: str) -> bytes:
     return message.as_bytes()
 
 
-def _failed(error: OSError, timeout_seconds: float) -> Posted:
+def failure_of(error: Exception, timeout_seconds: float) -> Posted:
+    """What a server that could not be used, or an email that could not be written, says of a try; one of `FAILURES`."""
     late = f"the mail server did not answer within {timeout_seconds:g} seconds"
     match error:
         case smtplib.SMTPAuthenticationError():
@@ -103,8 +112,10 @@ def _failed(error: OSError, timeout_seconds: float) -> Posted:
             return Posted(problem=_TOO_MUCH)
         case ssl.SSLError():
             return Posted(problem=f"TLS with the mail server failed: {error.reason or type(error).__name__}")
-        case _:
+        case OSError():
             return Posted(problem=f"the mail server cannot be reached: {error.strerror or type(error).__name__}")
+        case _:
+            return Posted(problem=f"the email cannot be sent with these settings: {_printable(str(error))}")
 
 
 def _broken_off(cause: BaseException | None, late: str) -> str:
@@ -125,18 +136,26 @@ def _readiness(mail: Mail, server: SmtpSettings) -> tuple[str, str]:
     refused = [each for each in mail.recipients if not may_receive(each, server.allowed_domains)]
     if refused:
         return f"{DOMAINS_SETTING} no longer allows emails to {', '.join(refused)}", ""
+    return read_password(server)
+
+
+def read_password(server: SmtpSettings) -> tuple[str, str]:
+    """(why it cannot be read, the password): both are empty where none is set."""
     if server.password_file is None:
         return "", ""
     try:
         password = server.password_file.read_text("ascii").strip()
     except (OSError, ValueError):
-        return f"the coordinator cannot read the password in {PASSWORD_SETTING}, a file of ASCII text", ""
+        return f"the password in {PASSWORD_SETTING}, a file of ASCII text, cannot be read", ""
     return "", password
 
 
 @contextlib.contextmanager
-def _session(server: SmtpSettings, password: str, deadline: float) -> Iterator[MailClient]:
-    """A connection that may send: encrypted and signed in as the settings say, or an error."""
+def session(server: SmtpSettings, password: str, deadline: float) -> Iterator[MailClient]:
+    """A connection that may send: encrypted and signed in as the settings say, or one of `FAILURES`.
+
+    ``deadline`` is of ``time.monotonic``.
+    """
     smtp = MailClient(server, deadline)
     try:
         if server.user:
@@ -151,18 +170,18 @@ def _session(server: SmtpSettings, password: str, deadline: float) -> Iterator[M
 def _hand_over(smtp: MailClient, mail: Mail, server: SmtpSettings) -> Posted:
     code, said = smtp.mail(server.sender)
     if code != 250:
-        return Posted(status_code=_known(code), problem=f"the mail server refuses its sender: {_said(code, said)}")
-    asked = [recipient for recipient in mail.recipients if recipient not in mail.reached]
-    answers: dict[str, Answer] = {recipient: smtp.rcpt(recipient) for recipient in asked}
+        return Posted(status_code=_known(code), problem=f"the mail server refuses its sender: {answer_of(code, said)}")
+    answers: dict[str, Answer] = {recipient: smtp.rcpt(recipient) for recipient in mail.open_recipients}
     refused = {recipient: answer for recipient, answer in answers.items() if answer[0] not in (250, 251)}
     taken = tuple(recipient for recipient in answers if recipient not in refused)
     if not taken:
-        return _refused(refused, ())
+        return _refused(mail, refused, ())
     code, said = _data(smtp, message_of(mail, server.sender), server.timeout_seconds)
     if code != 250:
-        problem = f"the mail server refuses the email: {_said(code, said)}"
-        return Posted(status_code=_known(code), problem=problem, is_final=_is_for_good(code))
-    return _refused(refused, taken) if refused else Posted(status_code=code, reached=taken)
+        problem = f"the mail server refuses the email: {answer_of(code, said)}"
+        never = _never(refused)
+        return Posted(status_code=_known(code), problem=problem, refused=never, is_final=_is_for_good(code))
+    return _refused(mail, refused, taken)
 
 
 def _data(smtp: MailClient, content: bytes, seconds: float) -> Answer:
@@ -175,15 +194,23 @@ def _data(smtp: MailClient, content: bytes, seconds: float) -> Answer:
     return smtp.getreply()
 
 
-def _refused(refused: Mapping[str, Answer], taken: tuple[str, ...]) -> Posted:
-    problem = "; ".join(f"not to {recipient}: {_said(*answer)}" for recipient, answer in refused.items())
+def _refused(mail: Mail, refused: Mapping[str, Answer], taken: tuple[str, ...]) -> Posted:
+    """The result by recipients; ``refused`` are those of this try, whom it may be tried for again or not."""
+    said = {**mail.refused, **{recipient: answer_of(*answer) for recipient, answer in refused.items()}}
+    problem = "; ".join(f"not to {each}: {said[each]}" for each in mail.recipients if each in said)
     codes = [code for code, _ in refused.values()]
     return Posted(
-        status_code=250 if taken else _known(codes[0]),
+        status_code=250 if taken else _known(codes[0]) if codes else None,
         problem=problem,
         reached=taken,
-        is_final=all(map(_is_for_good, codes)),
+        refused=_never(refused),
+        is_final=bool(problem) and all(map(_is_for_good, codes)),
     )
+
+
+def _never(refused: Mapping[str, Answer]) -> dict[str, str]:
+    """Those whom RFC 5321 forbids to be asked for again, with the answer."""
+    return {recipient: answer_of(*answer) for recipient, answer in refused.items() if _is_for_good(answer[0])}
 
 
 def _is_for_good(code: int) -> bool:
@@ -197,10 +224,10 @@ def _known(code: int) -> int | None:
 
 def _text(error: smtplib.SMTPResponseException) -> str:
     said = error.smtp_error
-    return _said(error.smtp_code, said if isinstance(said, bytes) else said.encode())
+    return answer_of(error.smtp_code, said if isinstance(said, bytes) else said.encode())
 
 
-def _said(code: int, answer: bytes) -> str:
+def answer_of(code: int, answer: bytes) -> str:
     """The server's answer in one line, bounded."""
     return f"{code} {_printable(answer.decode('ascii', 'replace'))}".strip()
 

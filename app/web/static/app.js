@@ -22,8 +22,18 @@ function showTimes(root) {
 }
 
 // Asks before an action that destroys something; the form is sent when the person agrees. Until then no change of the
-// page replaces the form, which could not be sent any more: the part that holds it is asked for anew afterwards.
+// page replaces the form, which could not be sent any more. Nor does one replace what is being pressed, or the click
+// would be lost. The part that holds it is asked for anew afterwards.
 const asking = { form: null, held: new Set() };
+
+function askAnew() {
+  // Not by an event: htmx would drop one that comes too soon after the last.
+  for (const part of asking.held) {
+    const url = part.isConnected && part.getAttribute("hx-get");
+    if (url) htmx.ajax("GET", url, { source: part, headers: { "X-Background": "true" } }).catch(() => {}); // the next change asks again
+  }
+  asking.held.clear();
+}
 
 function confirmed(form) {
   const dialog = document.getElementById("confirm");
@@ -45,19 +55,20 @@ document.addEventListener("htmx:confirm", (event) => {
   confirmed(form).then((agreed) => {
     if (agreed) event.detail.issueRequest(true);
     asking.form = null;
-    // Not by an event: htmx would drop one that comes too soon after the last.
-    for (const part of asking.held) {
-      const url = part.isConnected && part.getAttribute("hx-get");
-      if (url) htmx.ajax("GET", url, { source: part, headers: { "X-Background": "true" } }).catch(() => {}); // the next change asks again
-    }
-    asking.held.clear();
+    askAnew();
   });
 });
 document.addEventListener("htmx:beforeSwap", ({ detail }) => {
-  if (!asking.form || !detail.target?.contains(asking.form)) return;
+  const { target, requestConfig } = detail;
+  const isAsked = asking.form && target?.contains(asking.form);
+  const isPressed = requestConfig.headers["X-Background"] && target?.querySelector(":active");
+  if (!isAsked && !isPressed) return;
   detail.shouldSwap = false;
-  asking.held.add(detail.target);
+  asking.held.add(target);
 });
+for (const released of ["pointerup", "pointercancel", "keyup"]) {
+  document.addEventListener(released, () => setTimeout(() => asking.form || askAnew())); // the click comes first
+}
 
 document.addEventListener("click", async (event) => {
   const button = event.target.closest("button");

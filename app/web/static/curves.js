@@ -447,6 +447,7 @@ class CurvesPage {
         const section = document.getElementById("curve-panel").content.firstElementChild.cloneNode(true);
         section.dataset.metric = name;
         section.querySelector("h3").textContent = name;
+        section.querySelector(".curve-plot").setAttribute("aria-label", name); // until it is drawn
         for (const button of section.querySelectorAll("button")) button.setAttribute("aria-label", `${button.textContent} of ${name}`);
         box.querySelector(".curves").append(section);
         this.add(section);

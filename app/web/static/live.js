@@ -55,10 +55,11 @@ async function claim() {
   return claims;
 }
 
-// A part is not replaced while a person answers a question or types in it.
+// A part is not replaced while a person answers a question or types in it. While it waits for an answer it hears of no
+// change: htmx would ask again for the old element, which the answer has replaced, and so not at all.
 function isBusy(element) {
   const focused = document.activeElement;
-  return document.querySelector("dialog[open]") || (focused !== document.body && element.contains(focused) && focused.matches("input:not([type=checkbox], [type=radio]), select, textarea"));
+  return element.classList.contains("htmx-request") || document.querySelector("dialog[open]") || (focused !== document.body && element.contains(focused) && focused.matches("input:not([type=checkbox], [type=radio]), select, textarea"));
 }
 
 function tell(key) {

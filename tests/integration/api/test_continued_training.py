@@ -52,6 +52,43 @@ def test_whole_model_is_the_base_model_and_its_job_is_kept(sqlite_api: Api) -> N
     assert job.id in deleted["message"]
 
 
+def judged(judge: str) -> dict[str, Any]:
+    values = {"algorithm": "grpo", "reward_model_id": judge}
+    return make_document(training_config={"training_type": "RLHF", "hyperparameters": values})
+
+
+def test_job_that_trained_a_reward_model_is_the_reward_model(sqlite_api: Api) -> None:
+    scores = {"training_type": "RLHF", "hyperparameters": {"algorithm": "reward"}}
+    judge = trained(sqlite_api, **scores)
+
+    job = submitted(sqlite_api, judged(judge))
+
+    assert job.spec["training_config"]["hyperparameters"]["reward_model_id"] == judge
+    deleted = sqlite_api.problem(sqlite_api.call("DELETE", f"/v1/jobs/{judge}?artifacts=true"), 409)
+    assert job.id in deleted["message"]
+    at = "hyperparameters.reward_model_id"
+    other = trained(sqlite_api, project="red", **scores)
+    for bad, status in (
+        (trained(sqlite_api), 400),
+        (trained(sqlite_api, state=JobState.TRAINING, **scores), 409),
+        (trained(sqlite_api, adapter=True, **scores), 409),
+        (f"{judge[:-1]}{'0' if judge[-1] != '0' else '1'}", 404),
+    ):
+        assert refused(sqlite_api, judged(bad), status)[0] == at
+    assert refused(sqlite_api, judged(other), 404, key=sqlite_api.make_key(Role.USER))[0] == at
+
+
+def test_benchmark_takes_the_job_that_trained_a_reward_model(sqlite_api: Api) -> None:
+    text = trained(sqlite_api)
+    reward = {"name": "reward", "dataset": "/srv/q.jsonl", "parameters": {"reward_model_id": text}}
+
+    problem = sqlite_api.problem(
+        sqlite_api.post("/v1/evaluations", {"model": {"job_id": text}, "benchmarks": [reward]}), 400
+    )
+
+    assert problem["details"][0]["field"] == "benchmarks.0.parameters.reward_model_id"
+
+
 def test_adapter_is_continued_with_its_base_model_and_form(sqlite_api: Api) -> None:
     source = trained(sqlite_api, adapter=True, **LORA)
 

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from app.domain.lifecycle.states import JobState
+from app.domain.spec.frameworks import requirements
 from app.models import Artifact, Job, Shard
 from app.security.permissions import Role
 from tests.builders.controlled import job_of
@@ -209,9 +210,22 @@ def test_job_without_an_evaluated_checkpoint_has_no_best_one(api: Api) -> None:
     assert "latest" in refused_model(api, {"job_id": source, "checkpoint": "best"}, 409)["message"]
 
 
-@pytest.mark.parametrize("framework", ["DEEPSPEED", "FSDP", "MEGATRON", "CUSTOM"])
-def test_checkpoint_that_is_no_model_is_refused(api: Api, framework: str) -> None:
+@pytest.mark.parametrize(
+    ("framework", "needed"), [("HF_TRAINER", False), ("FSDP", False), ("MEGATRON", False), ("DEEPSPEED", True)]
+)
+def test_checkpoint_of_many_ranks_says_who_has_divided_it(api: Api, framework: str, *, needed: bool) -> None:
     source = trained(api, state=JobState.TRAINING, framework={"type": framework})
+    checkpoint_of(api, source)
+
+    document = job_of(api, submit(api, make_batch(model={"job_id": source, "checkpoint": "latest"}))).document
+
+    assert document.inference is not None
+    assert document.inference.model.divided == ("" if framework == "HF_TRAINER" else framework)
+    assert ("deepspeed" in requirements.needed(document)) == needed
+
+
+def test_checkpoint_that_is_no_model_is_refused(api: Api) -> None:
+    source = trained(api, state=JobState.TRAINING, framework={"type": "CUSTOM"})
     checkpoint_of(api, source)
 
     assert "use its result" in refused_model(api, {"job_id": source, "checkpoint": "latest"}, 409)["message"]

@@ -306,6 +306,18 @@ def test_secrets_go_with_the_child_and_are_never_shown(api: Api):
     assert opened(api, retry(api, child["job_id"])["job_id"]) == SECRETS
 
 
+def test_secrets_of_new_resources_are_never_shown(sqlite_api: Api):
+    custom = {"framework": {"type": "CUSTOM", "custom_command": ["true"]}, "base_model": {"model_id": "none"}}
+    parent = ended_job(sqlite_api, training_config=custom)
+    mount = {"path": "/own", "type": "files", "files": [{"name": "a", "content": "opensesame"}], "required": False}
+
+    child = retry(sqlite_api, parent, {"modify_resources": True, "new_resource_config": {"mounts": [mount]}})
+
+    assert opened(sqlite_api, child["job_id"]) == {"resource_config.mounts.0.files.0.content": "opensesame"}
+    told = json.dumps([audited(sqlite_api, "job.retry"), child, events(sqlite_api, child["job_id"])])
+    assert ('"path": "/own"' in told, "opensesame" in told) == (True, False)
+
+
 def test_a_newer_token_of_the_user_replaces_the_old_one(api: Api):
     parent = with_secrets(api)
 

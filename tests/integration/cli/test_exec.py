@@ -40,6 +40,7 @@ def test_words_of_a_command_arrive_as_they_are(job: ReachableJob) -> None:
     assert done.stdout.decode() == "a b|--help|-t||ü$HOME|"
 
 
+@pytest.mark.long
 def test_input_is_handed_on_to_its_end_when_it_is_asked_for(job: ReachableJob) -> None:
     data = bytes(range(256)) * 8192
     handed_on = job.run("exec", "-i", job.id, "--", "cat", data=data)
@@ -89,6 +90,7 @@ def test_what_is_no_program_says_so(job: ReachableJob) -> None:
     assert b"no-such-program" in done.stderr
 
 
+@pytest.mark.long
 def test_errors_of_ours_have_an_exit_code_of_their_own(job: ReachableJob) -> None:
     unknown = job.run("exec", "no-such-job", "--", "true")
     rank = job.run("exec", job.id, "--rank", "9", "--", "true")

@@ -135,6 +135,7 @@ def test_name_that_is_no_folder_is_replaced_by_the_id(site: Site) -> None:
     wait_for(lambda: runs() == [job_id], seconds=SECONDS, what="its run is shown")
 
 
+@pytest.mark.long
 def test_browser_opens_it_by_the_token_of_the_address(site: Site) -> None:
     job_id = site.job(loss=1.0)
     browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar()))
@@ -148,6 +149,7 @@ def test_browser_opens_it_by_the_token_of_the_address(site: Site) -> None:
     assert environment["window_title"] == job_id
 
 
+@pytest.mark.long
 def test_a_job_is_only_shown_with_its_own_token(site: Site) -> None:
     job_id, other = site.job(loss=1.0), site.job(loss=1.0)
     expired = site.token(job_id)[:-4] + "AAAA"

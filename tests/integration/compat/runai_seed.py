@@ -190,7 +190,6 @@ WITHOUT_EFFECT = {
         "compute.cpuCoreRequest",
         "compute.extendedResources",
         "storage.dataVolume",
-        "storage.pvc.claimInfo.size",
         "storage.pvc.claimInfo.storageClass",
         "storage.git.storage-instance-a",
         "storage.git.branch",

@@ -1,13 +1,17 @@
 """Secrets that documents of other vocabularies name: files of the operator's, read when the job is submitted."""
 
 import json
+from base64 import b64encode
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from app.database.engine import Database
 from app.domain.lifecycle.states import JobState
 from app.models import Job, Sweep
+from app.services.access.secret_files import LOGINS
 from tests.integration.compat.test_ome import JOBS, manifest
 from tests.integration.compat.test_ome_sweeps import TRAINER, tuned
 from tests.integration.compat.test_runai import BODY, TRAININGS
@@ -189,3 +193,63 @@ def test_excluded_volume_is_none(api: Api) -> None:
 
     assert answer.status_code == 202, answer.text
     assert "Warning" not in answer.headers
+
+
+def pulling(api: Api, image: str, *secrets: dict[str, Any]) -> Any:
+    spec = {"command": "true", "image": image, "imagePullSecrets": [*secrets]}
+    return api.post(TRAININGS, {**BODY, "spec": spec})
+
+
+def docker_logins(**passwords: str) -> bytes:
+    """As `docker login` writes it; hosts with _ in place of dots."""
+    users = {name.replace("_", "."): f"team:{password}".encode() for name, password in passwords.items()}
+    return json.dumps({"auths": {name: {"auth": b64encode(pair).decode()} for name, pair in users.items()}}).encode()
+
+
+@pytest.fixture
+def in_images(database: Database, tmp_path: Path) -> Iterator[Api]:
+    """An API whose operator has named registries."""
+    made = Api(database, tmp_path, TRAINYARD_IMAGES_SOURCES="registry.example,docker.io")
+    yield made
+    made.close()
+
+
+def test_pull_secrets_open_registries_of_images_and_reach_no_job(in_images: Api) -> None:
+    api = in_images
+    key = lay_down(api, docker_logins(registry_example="hunter-one", other_example="hunter-two"), "default/a/" + LOGINS)
+    lay_down(api, docker_logins(registry_example="hunter-three"), "default/b/" + LOGINS)
+
+    names: list[dict[str, Any]] = [*({"name": each} for each in "abc"), {"name": "d", "exclude": True}]
+    answer = pulling(api, "registry.example/team/tool:v1", *names)
+
+    assert answer.status_code == 202, answer.text
+    b, c = (line for line in answer.headers.getlist("Warning") if "imagePullSecrets" in line)
+    assert "spec.imagePullSecrets.b: it has no login that an image needs" in b
+    assert "spec.imagePullSecrets.c: the project default has no secret c" in c
+    with api.db.read() as session:
+        (job,) = session.query(Job).all()
+    login = {"registry": "registry.example", "username": "team", "password": "***"}
+    assert job.spec["resource_config"]["registry_logins"] == [login]
+    secrets = api.app.extensions["trainyard"].plane.box.open(job.sealed_secrets)
+    assert secrets == {"resource_config.registry_logins.0.password": "hunter-one"}
+    assert "hunter" not in api.call("GET", f"/v1/jobs/{job.id}").text
+    for asked in (by_runai(api, "a", LOGINS), volumes(api, secretVolume={"secret": "a", "mountPath": "/secrets"})):
+        assert "has logins of registries, which no job gets" in f"{asked.text} {asked.headers.get('Warning')}"
+    key.write_bytes(b'{"auths": {"registry.example": {"auth": "hunter"}}}')
+    unreadable = pulling(api, "registry.example/team/tool:v1", {"name": "a"})
+    assert unreadable.status_code == 400
+    assert "spec.imagePullSecrets: the operator's file default/a/.dockerconfigjson" in unreadable.text
+    assert "hunter" not in unreadable.text
+
+
+def test_logins_of_docker_hub_have_several_names(in_images: Api) -> None:
+    api = in_images
+    hub = b64encode(b"team:hunter").decode()
+    lay_down(api, json.dumps({"auths": {"https://index.docker.io/v1/": {"auth": hub}}}).encode(), "default/a/" + LOGINS)
+
+    answer = pulling(api, "team/tool:v1", {"name": "a"})
+
+    assert answer.status_code == 202, answer.text
+    with api.db.read() as session:
+        (job,) = session.query(Job).all()
+    assert job.spec["resource_config"]["registry_logins"][0]["registry"] == "docker.io"

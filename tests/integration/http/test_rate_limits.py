@@ -9,7 +9,8 @@ from app.database.engine import Database, make_engine
 from app.domain.errors import LimitExceeded
 from app.domain.token_bucket import Draw, Rate
 from app.security.permissions import Role
-from app.security.rate_limits import RateLimit, SharedBuckets
+from app.security.rate_limits import LateBuckets, RateLimit
+from app.security.shared_buckets import SharedBuckets
 from tests.systems.apps import Api
 from tests.systems.servers import RedisServer
 
@@ -45,7 +46,7 @@ def served(limit: RateLimit, tries: int) -> int:
 
 
 def test_processes_share_one_bucket(redis_url: str) -> None:
-    first, second = RateLimit(RATE, SharedBuckets(redis_url)), RateLimit(RATE, SharedBuckets(redis_url))
+    first, second = RateLimit(RATE, SharedBuckets(redis_url)), RateLimit(RATE, LateBuckets(redis_url))
 
     assert served(first, 15) == 15
     assert served(second, 15) == 5

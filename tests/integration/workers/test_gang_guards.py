@@ -1,5 +1,6 @@
 """Ranks on two nodes meet in the machine's network, where a job of another project connects to them."""
 
+import fcntl
 import socket
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 
 from app.domain.lifecycle.states import JobState
 from app.host.guarded_ports import guarded_users, lack_of_guards
-from app.host.own_users import lack_of_own_users, record_verdict
+from app.host.own_users import LOCKS, lack_of_own_users, record_verdict
 from app.models import Attempt, Job, Node
 from app.services.scheduling import planner
 from tests.builders.factories import make_node, make_project
@@ -79,6 +80,15 @@ def start(world: World, script: str, demands: tuple[str, ...] = (), **columns: A
     return job_id
 
 
+def is_reserved_by_peers(uid: int) -> bool:
+    with (LOCKS / f"{uid}.peers").open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
 @pytest.mark.long
 def test_job_of_another_project_reaches_no_port_of_the_ranks(world: World) -> None:
     with socket.create_server(("127.0.0.1", 0)) as service:
@@ -92,6 +102,7 @@ def test_job_of_another_project_reaches_no_port_of_the_ranks(world: World) -> No
     uids = {machine["uid"] for machine in told["machines"].values()}
     assert len(uids) == 2
     assert uids <= {*guarded_users()}
+    assert all(map(is_reserved_by_peers, uids))  # should one part end before the other
 
     attack = start(world, ATTACKS.replace("(PORTS)", f"({known}, 30.0), ({own}, 0.5)"), project="strangers")
 
@@ -103,3 +114,4 @@ def test_job_of_another_project_reaches_no_port_of_the_ranks(world: World) -> No
     world.request(job_id, "cancel")
     assert world.wait_for_end(job_id).state is JobState.CANCELLED
     world.wait(lambda: not uids & {*guarded_users()}, 10.0, job_id)
+    world.wait(lambda: not any(map(is_reserved_by_peers, uids)), 10.0, job_id)

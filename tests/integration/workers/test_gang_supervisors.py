@@ -139,6 +139,7 @@ def test_the_first_error_is_reported_though_its_node_ends_last(
     assert said in (job.error_message or "")
 
 
+@pytest.mark.long
 def test_gang_whose_project_demands_a_network_of_its_own_does_not_begin(any_world: World, start: Start) -> None:
     with any_world.db.write() as session:
         make_project(session).quota = {"required_capabilities": ["sandbox:network"]}

@@ -2,13 +2,14 @@
 
 import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from app.domain.spec.model import JobDocument
+from app.domain.spec.secrets import take_secrets
 from config.settings import Settings, load_settings
 from tests.builders.factories import make_document
 from tests.systems import images
@@ -37,13 +38,21 @@ def settings_for(directory: Path, host: str, logins: str | None = None, **variab
     return load_settings({**environment, "TRAINYARD_IMAGES_AUTH_FILE": str(directory / "{project}.json")})
 
 
-def report(settings: Settings, reference: str, **image: Any) -> dict[str, Any]:
+def report(
+    settings: Settings, reference: str, *, logins: Sequence[dict[str, str]] = (), **image: Any
+) -> dict[str, Any]:
     framework = {"type": "CUSTOM", "custom_command": ["true"]}
+    given = {"registry_logins": [*logins]} if logins else {}
     document = make_document(
         training_config={"base_model": {"model_id": "none"}, "framework": framework},
-        resource_config={"gpu_count": 1, "image": {"reference": reference, **image}},
+        resource_config={"gpu_count": 1, "image": {"reference": reference, **image}, **given},
     )
-    return inspect_image(settings, "red", JobDocument.from_json(document), seconds=30)
+    stored, secrets = take_secrets(JobDocument.from_json(document))
+    return inspect_image(settings, "red", stored, secrets, seconds=30)
+
+
+def login(registry: str, password: str = images.PASSWORD) -> dict[str, str]:
+    return {"registry": registry, "username": images.USER, "password": password}
 
 
 def test_image_that_the_registry_has_is_named_with_its_digest(tmp_path: Path, image: tuple[str, str]) -> None:
@@ -68,7 +77,7 @@ def test_images_of_roles_are_asked_for_one_after_the_other(tmp_path: Path, image
         given["tasks"] = [
             {"role": f"r{n}", "resource_config": {"image": {"reference": each}}} for n, each in enumerate(references)
         ]
-        return inspect_image(settings, "red", JobDocument.from_json(given), seconds=seconds)
+        return inspect_image(settings, "red", JobDocument.from_json(given), {}, seconds=seconds)
 
     both = report_of(f"{name}:v1", f"{name}@{digest}", f"{name}:v1")
     assert both == {"images": [{"reference": each, "digest": digest} for each in (f"{name}:v1", f"{name}@{digest}")]}
@@ -112,6 +121,19 @@ def test_login_that_the_registry_refuses_fails_the_job_and_one_that_only_nodes_m
     assert "does not let this project read" in wrong["errors"][0]["message"]
 
 
+def test_login_of_the_job_takes_the_place_of_the_operators(tmp_path: Path, image: tuple[str, str]) -> None:
+    name, digest = image
+    host = name.partition("/")[0]
+    none, operators = settings_for(tmp_path, host), settings_for(tmp_path, host, images.logins(host))
+    wrong = report(operators, f"{name}:v1", logins=[login(host, "not opensesame")])
+
+    assert report(none, f"{name}:v1", logins=[login(host)])["image"]["digest"] == digest
+    both = [login(host, "not opensesame"), login(name)]  # the longest that fits
+    assert report(none, f"{name}:v1", logins=both)["image"]["digest"] == digest
+    assert f"the job's own login is for {host} (resource_config.registry_logins)" in wrong["errors"][0]["message"]
+    assert "not opensesame" not in str(wrong)
+
+
 def test_registry_that_does_not_answer_is_left_to_the_nodes(tmp_path: Path) -> None:
     left = report(settings_for(tmp_path, "127.0.0.1:9"), "127.0.0.1:9/team/tool:v1")
 
@@ -122,7 +144,8 @@ def test_registry_that_jobs_may_not_use_is_never_asked(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as private:
         private.setblocking(False)
         host = f"127.0.0.1:{private.getsockname()[1]}"
-        left = report(settings_for(tmp_path, "registry.example.com"), f"{host}/team/tool:v1")
+        settings = settings_for(tmp_path, "registry.example.com")
+        left = report(settings, f"{host}/team/tool:v1", logins=[login(host)])
         with pytest.raises(BlockingIOError):
             private.accept()
 

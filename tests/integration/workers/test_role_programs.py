@@ -80,6 +80,7 @@ def test_several_processes_of_an_instance_have_a_world_of_their_role(world: Worl
     }
 
 
+@pytest.mark.long
 def test_hooks_report_for_the_first_role_alone(world: World) -> None:
     reports = """
 import os
@@ -134,6 +135,7 @@ time.sleep(6)  # longer than between two samples
     assert idle["peak_memory_mb"] < 64
 
 
+@pytest.mark.long
 def test_what_an_instance_uses_is_known_while_it_runs(world: World) -> None:
     waits = "kept = bytearray(b'x' * (64 << 20)); import time; time.sleep(120)"
     job_id = submit(world, [role("large", waits), role("small", "import time; time.sleep(120)")])

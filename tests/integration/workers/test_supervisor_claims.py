@@ -9,6 +9,7 @@ import pytest
 
 from app.domain.lifecycle.states import JobState
 from app.host.own_users import lack_of_own_users, record_verdict
+from app.models import Job
 from app.services.jobs import control_requests
 from tests.systems.supervising import World
 
@@ -90,3 +91,19 @@ def test_claim_that_is_not_there_fails_the_job_with_the_way_out(world: World) ->
     failed = world.job(job_id)
     assert failed.error_type == "INVALID_CONFIG", world.describe(job_id)
     assert "resource_config.mounts.0.claim: this node has no volume claim scratch" in json.dumps(failed.error_message)
+
+
+@pytest.mark.long
+def test_job_that_fills_a_claim_is_ended_and_so_is_the_next_that_may_write_to_it(world: World, tmp_path: Path) -> None:
+    fills = "import time\nopen('/scratch/file', 'wb').write(b'x' * (30 << 20))\ntime.sleep(60)\n"
+
+    filled = start(world, fills, {**SCRATCH, "create": True, "size_mb": 20})
+    assert ended(world, filled) is JobState.FAILED, world.describe(filled)
+    (tmp_path / "claims/default/scratch/part").mkdir()
+    part = start(world, "import time\ntime.sleep(60)\n", {**SCRATCH, "sub_path": "part", "size_mb": 20})
+    assert ended(world, part) is JobState.FAILED, world.describe(part)
+
+    with world.db.read() as session:
+        found = [session.get_one(Job, job_id) for job_id in (filled, part)]
+    assert [job.error_type for job in found] == ["DISK_LIMIT_EXCEEDED"] * 2
+    assert all("the volume claim scratch holds 30 MB, 20 MB are allowed" in str(job.error_message) for job in found)

@@ -72,6 +72,45 @@ def test_time_of_a_body_grows_with_what_has_arrived(ends: tuple[socket.socket, s
         late.join()
 
 
+def test_body_is_read_into_a_buffer_and_what_follows_it_is_kept(ends: tuple[socket.socket, socket.socket]) -> None:
+    ours, theirs = ends
+    with TimedSocket.over(ours) as connection:
+        parser = parser_of(connection)
+        theirs.sendall(HEAD + b"12345")
+        body = LargeReads(next(parser).body.reader)
+        BodyDeadline(parser).begin(30.0)
+        theirs.sendall(b"67890GET / HTTP")
+        buffer = bytearray(100)
+
+        assert [bytes(buffer[: body.readinto(memoryview(buffer)[:size])]) for size in (3, 4)] == [b"123", b"4567"]
+        assert bytes(buffer[: body.readinto(buffer)]) == b"890"
+        assert body.readinto(buffer) == 0
+        assert connection.recv(100) == b"GET / HTTP"
+
+
+def test_body_of_unknown_length_is_read_into_a_buffer(ends: tuple[socket.socket, socket.socket]) -> None:
+    ours, theirs = ends
+    chunked = HEAD.replace(b"Content-Length: 10", b"Transfer-Encoding: chunked")
+    theirs.sendall(chunked + b"5\r\n12345\r\n5\r\n67890\r\n0\r\n\r\n")
+    body = LargeReads(next(parser_of(ours)).body.reader)
+    buffer = bytearray(8)
+
+    assert [bytes(buffer[: body.readinto(buffer)]) for _ in range(3)] == [b"12345678", b"90", b""]
+
+
+def test_body_that_stops_is_not_waited_for_by_a_buffer(ends: tuple[socket.socket, socket.socket]) -> None:
+    ours, theirs = ends
+    with TimedSocket.over(ours) as connection:
+        parser = parser_of(connection)
+        theirs.sendall(HEAD + b"12345")
+        request = next(parser)
+        BodyDeadline(parser).begin(0.05)
+        buffer = bytearray(100)
+
+        assert bytes(buffer[: LargeReads(request.body.reader).readinto(buffer)]) == b"12345"
+        assert request.should_close()
+
+
 def test_body_that_came_fast_may_not_stop_for_longer_than_any_other(
     ends: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from app.cli.client.completion import names
 from tests.doubles.scripted_server import Handler, ScriptedServer, failure, running, success
 from tests.systems.servers import free_port
 
+ROOT = Path(__file__).parents[3]
 JOBS = [
     {"job_id": "job-0193aaaa", "name": "support", "status": "TRAINING"},
     {"job_id": "job-0193bbbb", "name": "twice", "status": "FAILED"},
@@ -51,7 +53,7 @@ def environment(tmp_path: Path, server: ScriptedServer) -> dict[str, str]:
     program.chmod(0o755)
     return {
         "PATH": f"{program.parent}:{os.environ['PATH']}",
-        "PYTHONPATH": str(Path(__file__).parents[3]),
+        "PYTHONPATH": str(ROOT),
         "HOME": str(tmp_path),
         "XDG_CACHE_HOME": str(tmp_path / "cache"),
         "TRAINYARD_URL": server.url,
@@ -63,17 +65,24 @@ def called(arguments: list[str], environment: dict[str, str]) -> subprocess.Comp
     return subprocess.run(arguments, env=environment, capture_output=True, text=True, timeout=60, check=True)
 
 
+@cache
+def printed_for_bash() -> str:
+    """What `trainyard completion bash` prints, for all tests: each start takes a third of a second of computing."""
+    command = [sys.executable, "-c", "from app.cli.main import main; main(prog_name='trainyard')", "completion", "bash"]
+    return called(command, {"PYTHONPATH": str(ROOT)}).stdout
+
+
 def in_bash(environment: dict[str, str], line: str) -> list[str]:
     """What bash completes the last word of the line to, by the script that is printed for it."""
     script = """
-        eval "$(trainyard completion bash)"
+        eval "$2"
         read -ra COMP_WORDS <<< "$1"
         [[ "$1" == *' ' ]] && COMP_WORDS+=('')
         COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
         _trainyard_completion trainyard
         printf '%s\\n' "${COMPREPLY[@]}"
     """
-    done = called(["bash", "--norc", "-c", script, "bash", line], environment)
+    done = called(["bash", "--norc", "-c", script, "bash", line, printed_for_bash()], environment)
     assert done.stderr == ""
     return done.stdout.split("\n")[:-1] if done.stdout.strip() else []
 

@@ -120,6 +120,10 @@ def test_task_of_the_harness_is_named_with_its_directory(
         ([JOB_ID, "-b", ":a"], "is no benchmark"),
         ([JOB_ID, "-b", "loss:a", "-p", "x"], "write KEY=VALUE"),
         (["acme/base", "-b", "loss:a", "--against", "base"], "name the other model"),
+        ([JOB_ID, "-b", "loss:a", "--require", "loss"], "in quotes"),
+        ([JOB_ID, "-b", "loss:a", "--require", "loss>1"], "in quotes"),
+        ([JOB_ID, "-b", "loss:a", "--require", "loss<=low"], "'low' is no finite number"),
+        ([JOB_ID, "-b", "loss:a", "--require", "loss<=inf"], "'inf' is no finite number"),
     ],
 )
 def test_eval_run_refuses_what_means_nothing(arguments: list[str], said: str, server: ScriptedServer) -> None:
@@ -220,6 +224,7 @@ def test_eval_run_compares_with_the_base_model(server: ScriptedServer) -> None:
         success(job("COMPLETED", **done)),
         success({"model_uri": ""}),
         success(COMPARISON),
+        success(evaluation()),
     )
 
     answer = run("eval", "run", JOB_ID, "-b", "choices:s3://data/a.jsonl", "--against", "base", "--watch")
@@ -229,7 +234,7 @@ def test_eval_run_compares_with_the_base_model(server: ScriptedServer) -> None:
         "benchmarks": [{"name": "choices", "dataset": "s3://data/a.jsonl", "parameters": {"separator": ""}}],
         "data_config": {"max_seq_length": 64},
     }
-    assert sent(server) == {"ids": ["job-1", "job-2"], "baseline": "job-2"}
+    assert sent(server, -3) == {"ids": ["job-1", "job-2"], "baseline": "job-2"}
     assert answer.exit_code == 0
     assert "COMPLETED after 1:32, 1 benchmark\n" in answer.stdout
     row = answer.stdout.splitlines()[-1].split()
@@ -261,6 +266,35 @@ def test_eval_run_exits_with_3_when_an_evaluation_failed(server: ScriptedServer)
     server.script(success(created("job-1"), 201), success(job("FAILED", kind="evaluation", total_steps=1)))
 
     assert run("eval", "run", JOB_ID, "-b", "choices:a", "--watch").exit_code == 3
+
+
+@pytest.mark.parametrize(("passed", "code"), [(True, 0), (False, 4)])
+def test_eval_run_exits_with_4_when_the_model_misses_what_is_required(
+    server: ScriptedServer, *, passed: bool, code: int
+) -> None:
+    done = job("COMPLETED", kind="evaluation", total_steps=1, current_step=1)
+    bound = {"metric": "choices/accuracy", "min": 0.6, "max": None, "baseline": None, "margin": 0.0}
+    verdict = {**bound, "value": 0.615, "baseline_value": None, "passed": passed}
+    measured = success(evaluation(passed=passed, verdicts=[verdict]))
+    server.script(success(created("job-1"), 201), success(done), success({"model_uri": ""}), measured)
+
+    required = ("--require", "choices/accuracy >= 0.6", "--require", "choices/accuracy_by_length<=9e-1")
+    answer = run("eval", "run", JOB_ID, "-b", "choices:a", *required, "--watch")
+
+    assert sent(server, 0)["require"] == [
+        {"metric": "choices/accuracy", "min": 0.6},
+        {"metric": "choices/accuracy_by_length", "max": 0.9},
+    ]
+    assert answer.exit_code == code
+    assert answer.stdout.splitlines()[-1].split()[-1] == ("yes" if passed else "no")
+
+
+def test_eval_run_requires_nothing_of_the_model_to_compare_with(server: ScriptedServer) -> None:
+    server.script(planned())
+
+    run("eval", "run", "a/b", "-b", "loss:a", "--require", "loss<=2", "--against", "a/c", "--dry-run")
+
+    assert [sent(server, number).get("require") for number in (0, 1)] == [[{"metric": "loss", "max": 2.0}], None]
 
 
 def test_eval_run_prints_both_ids_and_how_to_compare(server: ScriptedServer) -> None:

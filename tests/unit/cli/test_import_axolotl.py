@@ -372,11 +372,10 @@ def test_a_training_that_no_type_is_gets_refused(changes: dict[str, Any], messag
         converted(MINIMAL, **changes)
 
 
-@pytest.mark.parametrize("name", [name.replace("*", "x") for name in REASONS])
-def test_no_known_key_is_dropped_without_a_word(name: str) -> None:
-    changes: dict[str, Any] = {"val_set_size": 0.1, name: "something"}
+def test_no_known_key_is_dropped_without_a_word() -> None:
+    for name in [name.replace("*", "x") for name in REASONS]:
+        changes: dict[str, Any] = {"val_set_size": 0.1, name: "something"}
 
-    found = converted(MINIMAL, **changes)
+        found = reasons(converted(MINIMAL, **changes))
 
-    assert name in reasons(found)
-    assert "unknown" not in reasons(found)[name]
+        assert "unknown" not in found.get(name, "unknown"), name

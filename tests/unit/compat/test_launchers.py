@@ -15,8 +15,12 @@ from app.domain.errors import BadSpec
 FIELD = "spec.command"
 
 
-def launch(text):
-    return parse_launcher(shlex.split(text), FIELD)
+def launch(text, **variables):
+    return parse(shlex.split(text), **variables)
+
+
+def parse(words, **variables):
+    return parse_launcher(words, FIELD, variables)
 
 
 @pytest.mark.parametrize(
@@ -74,6 +78,8 @@ def test_mpirun_and_what_the_platform_does_are_left_out(text, command):
         "bash -c 'if [ -x /usr/bin/mpirun ]; then python train.py; fi'",
         "bash -c 'cat <<E > hosts; python train.py\nmpirun x\nE\npython a.py'",
         "bash -c \"./start --with 'mpirun'\"",
+        "bash -c \"nohup ./start 'mpirun'; nice -n 5 sort 'mpirun'\"",
+        "bash -c 'python x --launcher=${L:-mpirun}'",
         "env -S 'python train.py --with mpirun'",
         "bash -c 'M=mpirun; python train.py'",
         "bash -c 'M=/opt/mpirun.txt; cat $M'",
@@ -109,7 +115,7 @@ def test_other_commands_stay_as_they_are(text):
 )
 def test_longer_text_is_each_nodes_own(end):
     words = ["bash", "-c", f"mpirun -np 2 ./a.out {end}"]
-    found = parse_launcher(words, FIELD)
+    found = parse(words)
 
     assert (found.by_mpi, found.is_longer, found.command) == (False, True, words)
     with pytest.raises(BadSpec, match="let mpirun be the only command"):
@@ -132,6 +138,14 @@ def test_longer_text_is_each_nodes_own(end):
         "set -e; mpirun\\\n -np 2 ./a.out",
         "env -i A=1 mpirun ./a.out",
         "env -u B mpirun ./a.out",
+        "nohup 'mpirun' -np 2 ./a.out",
+        'A=1 nohup "/opt/bin/mpirun" ./a.out &',
+        "if true; then exec -a x 'mpirun' ./a.out; fi",
+        "time -p 'mpirun' ./a.out",
+        "sudo -E -u app nice -n 5 timeout -k 5 10m numactl -N 0 env -u B A=1 m'pi'run ./a.out",
+        "taskset -c 0-3,8 'mpirun' ./a.out",
+        "${M:-mpirun} -np 2 ./a.out",
+        '"${MPI_HOME:+$MPI_HOME/bin/}mpirun" ./a.out',
         "timeout 1h mpirun ./a.out",
         "! mpirun ./a.out",
         "exec -a x mpirun ./a.out",
@@ -197,7 +211,7 @@ def test_variable_of_the_platform_before_mpirun_is_named(text, named):
 def test_what_shells_read_alike_each_time_stays_in_the_text():
     text = "A='$(date) $$' B=$RANDOMS C=\\$$D mpirun -x E=\"\\$RANDOM\" sh -c 'echo $RANDOM'"
 
-    found = parse_launcher(["bash", "-c", text], FIELD)
+    found = parse(["bash", "-c", text])
 
     assert found.by_mpi
     assert found.command[-1] == text.replace('mpirun -x E="\\$RANDOM"', 'env E="\\$RANDOM"')
@@ -209,6 +223,7 @@ def test_what_shells_read_alike_each_time_stays_in_the_text():
         "env -i A=1 mpirun -np 2 ./a.out",
         "timeout 1h mpirun ./a.out",
         "bash -l -c 'mpirun ./a.out'",
+        "bash -c -x -- 'mpirun ./a.out'",
         "bash -o pipefail -c 'cd x; mpirun ./a.out'",
         "env A=1 bash -c 'mpirun ./a.out'",
         "env -S 'mpirun -np 2 ./a.out'",
@@ -226,13 +241,50 @@ def test_mpirun_that_another_program_starts_stays_each_nodes_own(command):
     assert (found.by_mpi, found.is_longer) == (False, True)
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("bash -c '$M -np 2 ./a.out'", "mpirun"),
+        ("bash -c 'pip install x && exec ${M} ./a.out'", "/opt/bin/mpirun -np 2"),
+        ("bash -c 'nohup \"$M\" ./a.out'", "mpirun"),
+        ("bash -lc -- 'eval \"$M\"'", "cd x; mpirun ./a.out"),
+        ("env A=1 bash -c '$M ./a.out'", "mpirun"),
+        ("bash -c \"sh -c '\\$M ./a.out'\"", "mpirun"),
+        ("$(M) -np 2 ./a.out", "mpirun"),
+        ("bash -c '$(M)'", "nohup mpirun ./a.out"),
+        (f"bash -c '{'$M ' * 40}'", "mpirun" + " " * 30_000),
+    ],
+)
+def test_variable_of_the_job_may_be_mpirun(text, value):
+    found = launch(text, M=value)
+
+    assert (found.by_mpi, found.is_longer, found.command) == (False, True, shlex.split(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("bash -c './a.out $MORE'", "mpirun"),
+        ("bash -c 'python train.py --launcher $M; echo $M'", "mpirun"),
+        ("bash -c './start --with \"$M\"'", "mpirun"),
+        ("bash -c 'tail -f $M'", "/tmp/mpirun.log"),
+        ("./a.out $M", "mpirun"),
+        ("torchrun train.py $(M)", "mpirun"),
+    ],
+)
+def test_variable_with_mpirun_that_starts_nothing_has_no_effect(text, value):
+    found = launch(text, M=value)
+
+    assert (found.by_mpi, found.is_longer) == (False, False)
+
+
 def test_ranks_start_where_and_with_what_the_shell_would_start_mpirun(tmp_path):
     """In real shells."""
     (tmp_path / "a b").mkdir()
     text = 'cd "a b" && A="$X y" B=$X exec env C=2 mpirun -np 2 sh -c \'echo "$PWD" "$A" "$B" "$C"\''
 
     ran = subprocess.run(
-        parse_launcher(["sh", "-c", text], FIELD).command,
+        parse(["sh", "-c", text]).command,
         capture_output=True,
         text=True,
         check=True,
@@ -254,120 +306,9 @@ def test_ranks_start_where_and_with_what_the_shell_would_start_mpirun(tmp_path):
 def test_long_texts_take_no_time(text):
     began = time.process_time()
 
-    parse_launcher(["sh", "-c", text + "x"], FIELD)
+    parse(["sh", "-c", text + "x"])
 
     assert time.process_time() - began < 2
-
-
-@pytest.mark.parametrize(
-    ("text", "nodes", "more", "expected"),
-    [
-        ("-np 8", 2, {}, "4"),
-        ("-np 8", 2, {"slots": 4}, "4"),
-        ("", 2, {"slots": 4}, "4"),
-        ("", 2, {}, "auto"),
-        ("", 2, {"usual": "1"}, "1"),
-        ("-N 3", 2, {}, "3"),
-        ("-N 0000000000003", 2, {}, "3"),
-        ("--pernode", 2, {}, "1"),
-        ("-np 6 --map-by ppr:3:node", 2, {}, "3"),
-        ("-np 2 -H localhost", 1, {}, "2"),
-        ("-H localhost:2", 1, {}, "2"),
-        ("-np 2 -H localhost:4", 1, {}, "2"),
-        ("-H localhost:4 -N 2", 1, {}, "2"),
-    ],
-)
-def test_ranks_of_each_node(text, nodes, more, expected):
-    assert ranks_per_node(launch(f"mpirun {text} ./a.out"), nodes, FIELD, **more) == expected
-
-
-@pytest.mark.parametrize(
-    ("text", "nodes", "slots", "why"),
-    [
-        ("-np 5", 2, None, "5 processes, and 2 nodes with 2 processes each make 4"),
-        ("-np 1", 2, None, "1 processes, and 2 nodes with 1 processes each make 2"),
-        ("-np 0", 1, None, "0 processes"),
-        ("-np 8", 2, 2, "8 processes, and 2 nodes with 2 processes each make 4"),
-        ("-N 4", 2, 2, "4 processes per node"),
-        ("-np 6 -N 4", 2, None, "6 processes, and 2 nodes with 4 processes each make 8"),
-        ("-H localhost:2", 2, None, "is one machine, and the job has 2 nodes"),
-    ],
-)
-def test_numbers_that_the_request_contradicts_are_refused(text, nodes, slots, why):
-    with pytest.raises(BadSpec, match=why) as refused:
-        ranks_per_node(launch(f"mpirun {text} ./a.out"), nodes, FIELD, slots=slots)
-
-    assert refused.value.field == FIELD
-
-
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        ("--hostfile hosts", "there is no host file here"),
-        ("-machinefile=/srv/hosts", "there is no host file here"),
-        ("-H node-a:4,node-b:4", "the platform chooses nodes"),
-        ("-np $N", "'\\$N' is no number"),
-        ("-np -1", "is no number"),
-        ("-N ٤", "is no number"),
-        ("-wdir /srv", "ranks start in the directory of the job"),
-        ("--tune file", "write --mca NAME VALUE"),
-        ("--dvm x", "no option of mpirun that is known"),
-    ],
-)
-def test_what_only_the_platform_knows_is_refused_with_a_way_out(options, why):
-    for words in (["mpirun", *options.split(), "./a.out"], ["sh", "-c", f"mpirun {options} ./a.out"]):
-        with pytest.raises(BadSpec, match=why) as refused:
-            parse_launcher(words, FIELD)
-        assert refused.value.field == FIELD
-
-
-@pytest.mark.parametrize("words", [["mpirun", "-np"], ["mpirun", "-mca", "a"]])
-def test_option_without_a_value_is_refused(words):
-    with pytest.raises(BadSpec, match="has no value"):
-        parse_launcher(words, FIELD)
-
-
-def test_several_programs_are_refused():
-    with pytest.raises(BadSpec, match="several programs"):
-        launch("mpirun -np 1 ./a : -np 2 ./b")
-
-
-@pytest.mark.parametrize("words", [["mpirun"], ["mpirun", "-np", "2"], ["bash", "-c", "mpirun -np 2"]])
-def test_mpirun_without_a_program_is_refused(words):
-    with pytest.raises(BadSpec, match="without a program"):
-        ranks_per_node(parse_launcher(words, FIELD), 1, FIELD)
-
-
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        ("--bind-to core", "-bind-to"),
-        ("--map-by node", "-map-by"),
-        ("--tag-output", "-tag-output"),
-        ("--prefix /opt/mpi", "-prefix"),
-        ("-x LD_LIBRARY_PATH=/opt", "-x LD_LIBRARY_PATH"),
-        ("-x RANK=3", "-x RANK"),
-        ("--mca plm_rsh_args '-p 22'", "-mca plm_rsh_args"),
-        ("--mca btl_tcp_if_include eth0", "-mca btl_tcp_if_include"),
-        ("--mca orte_base_help_aggregate 0", "-mca orte_base_help_aggregate"),
-    ],
-)
-def test_option_that_changes_no_result_is_named(options, named):
-    found = launch(f"mpirun {options} ./a.out")
-
-    assert (found.command, [each.partition(":")[0] for each in found.ignored]) == (["./a.out"], [named])
-
-
-@pytest.mark.parametrize(
-    "options", ["-x A=1 -mca pml ob1", """-x "A=1" --mca 'pml' "ob1\"""", "-x 'A'=1 -mca pml ob1 -x B='2 3' -x HOME"]
-)
-def test_ranks_have_the_variables_that_a_shell_reads(options):
-    """In real shells."""
-    words = ["sh", "-c", f'mpirun {options} sh -c "echo \\$A \\$OMPI_MCA_pml $1" ', "sh", "of the shell"]
-
-    ran = subprocess.run(parse_launcher(words, FIELD).command, capture_output=True, text=True, check=True)
-
-    assert ran.stdout == "1 ob1 of the shell\n"
 
 
 _SHELL = ("mpirun", "env ", "-S", "sh ", "-c ", "ssh ", "eval ", "A=", "<<E", *"'\"\\\n $()`;")
@@ -378,13 +319,13 @@ _SHELL = ("mpirun", "env ", "-S", "sh ", "-c ", "ssh ", "eval ", "A=", "<<E", *"
 def test_no_text_of_a_shell_raises_anything_but_a_refusal(text):
     for words in (["bash", "-c", text], ["env", "-S", text], ["eval", text], ["sh", "-c", f"env -S {text}"]):
         with contextlib.suppress(BadSpec):
-            parse_launcher(words, FIELD)
+            parse(words)
 
 
 @given(st.text(max_size=40), st.sampled_from(["mpirun ", "mpirun -np ", "mpirun -x ", "mpirun -mca a ", ""]))
 def test_any_text_is_parsed_or_refused(text, start):
     for words in (["sh", "-c", start + text], [*start.split(), *text.split()], ["mpirun", text, text]):
         with contextlib.suppress(BadSpec):
-            found = parse_launcher(words, FIELD)
+            found = parse(words)
             assert found.by_mpi or found.command == words or found.command[:1] == ["python"]
             ranks_per_node(found, 2, FIELD)

@@ -106,6 +106,11 @@ class TestRunAi:
 
         assert refused.value.field == field
 
+    def test_launcher_that_has_mpirun_by_a_variable_is_refused(self) -> None:
+        variables = [{"name": "MPI", "value": "mpirun"}]
+        with pytest.raises(BadSpec, match="has to be one command of mpirun"):
+            divided({"distributedFramework": "MPI", "command": "$(MPI) ./a.out", "environmentVariables": variables})
+
     def test_slots_have_no_effect_without_mpi(self) -> None:
         assert ignored_fields(divided({"slotsPerWorker": 2})) == ["spec.slotsPerWorker"]
 
@@ -202,6 +207,15 @@ class TestModelArts:
             modelarts.translated({**CODE, "command": command}, **nodes(2))
 
         assert refused.value.field == "algorithm.command"
+
+    @pytest.mark.parametrize("command", ["$MPI -np 2 ./a.out", "nohup 'mpirun' ./a.out"])
+    def test_command_that_has_mpirun_by_a_variable_or_in_quotes_is_refused_on_several_nodes(self, command: str) -> None:
+        algorithm = {**CODE, "command": command, "environments": {"MPI": "mpirun"}}
+        with pytest.raises(BadSpec, match="mpirun is a part of a longer text"):
+            modelarts.translated(algorithm, **nodes(2))
+
+        one = modelarts.translated(algorithm, **nodes(1))
+        assert one.document["training_config"]["framework"]["custom_command"][-1] == command
 
     def test_command_of_tasks_is_each_tasks_own(self) -> None:
         native = modelarts.translated({**CODE, "command": "mpirun -np 2 ./a.out"}, tasks=[{"role": "a"}, {"role": "b"}])

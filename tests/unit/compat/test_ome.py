@@ -203,7 +203,7 @@ def test_ranks_are_started_by_the_platform(runtime, trainer, command, config, no
     ],
 )
 def test_launchers_are_stripped_from_commands(words, rest, per_node):
-    found = parse_launcher(words, "spec.trainer.command")
+    found = parse_launcher(words, "spec.trainer.command", {})
 
     assert (found.command, found.per_node) == (rest, per_node)
 

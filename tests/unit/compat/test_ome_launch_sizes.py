@@ -27,13 +27,13 @@ RUNTIME = {"numNodes": 1, "mpi": {"numProcPerNode": "1"}}  # OME's mpi-runtime
     ],
 )
 def test_mpirun_counts_the_processes_of_all_nodes(words, numbers, expected):
-    assert launch_size(numbers, RUNTIME, parse_launcher(["mpirun", *words.split(), "./a.out"], FIELD)) == expected
+    assert launch_size(numbers, RUNTIME, parse_launcher(["mpirun", *words.split(), "./a.out"], FIELD, {})) == expected
 
 
 @pytest.mark.parametrize("numbers", [{"numNodes": 4}, {"numProcPerNode": 4}, {"numNodes": 2, "numProcPerNode": 2}])
 def test_numbers_that_contradict_each_other_are_refused(numbers):
     with pytest.raises(BadSpec, match="mpirun is to start 6 processes") as refused:
-        launch_size(numbers, RUNTIME, parse_launcher(["mpirun", "-np", "6", "./a.out"], FIELD))
+        launch_size(numbers, RUNTIME, parse_launcher(["mpirun", "-np", "6", "./a.out"], FIELD, {}))
 
     assert refused.value.field == "spec.trainer.command"
 
@@ -41,11 +41,11 @@ def test_numbers_that_contradict_each_other_are_refused(numbers):
 def test_runtime_that_fits_the_command_decides_how_its_processes_are_spread():
     policy = {"numNodes": 3, "mpi": {"numProcPerNode": "2"}}
 
-    assert launch_size({}, policy, parse_launcher(["mpirun", "-np", "6", "./a.out"], FIELD)) == ("2", 3)
+    assert launch_size({}, policy, parse_launcher(["mpirun", "-np", "6", "./a.out"], FIELD, {})) == ("2", 3)
 
 
 def test_text_that_goes_on_after_mpirun_is_not_started_once_for_each_rank():
-    longer = parse_launcher(["bash", "-c", "mpirun -np 2 ./a.out; ./b"], FIELD)
+    longer = parse_launcher(["bash", "-c", "mpirun -np 2 ./a.out; ./b"], FIELD, {})
 
     with pytest.raises(BadSpec, match="where the platform starts the ranks by MPI let mpirun be the only command"):
         launch_size({}, RUNTIME, longer)

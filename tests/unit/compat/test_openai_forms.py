@@ -57,8 +57,8 @@ def parts_of(body: bytes, sizes: list[int]) -> dict[str, bytes]:
             if isinstance(event, Field | File):
                 name = event.name
                 found[name] = b""
-            elif isinstance(event, Data):
-                found[name] += event.data
+            elif isinstance(event, Data | memoryview):
+                found[name] += event.data if isinstance(event, Data) else event
     return found
 
 
@@ -94,5 +94,13 @@ def test_pieces_that_end_at_a_delimiter_add_nothing_to_the_content() -> None:
 def test_content_may_arrive_in_small_pieces(size: int) -> None:
     content = b"".join(PIECES[:7]) * 3
     body = HEAD % BOUNDARY + content + TAIL % (BOUNDARY, BOUNDARY)
+
+    assert parts_of(body, [size] * len(body)) == {"file": content, "purpose": b"fine-tune"}
+
+
+@pytest.mark.parametrize("size", [3, 40, 1000])
+def test_a_form_whose_lines_end_without_a_carriage_return_is_read_whatever_its_pieces(size: int) -> None:
+    content = b'{"a": "--abcdef12345"}\n' * 20
+    body = (HEAD % BOUNDARY + content + TAIL % (BOUNDARY, BOUNDARY)).replace(b"\r\n", b"\n")
 
     assert parts_of(body, [size] * len(body)) == {"file": content, "purpose": b"fine-tune"}

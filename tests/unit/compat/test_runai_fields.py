@@ -32,10 +32,6 @@ TRAINING = {"name": "a", "projectId": "default", "clusterId": "c"}
             {"storage": {"hostPath": [{"mountPropagation": "HostToContainer"}]}},
             ["spec.storage.hostPath.mountPropagation"],
         ),
-        (
-            {"storage": {"git": [{"passwordSecret": "a", "secretRef": {"name": "b"}}, {"passwordSecret": "c"}]}},
-            ["spec.storage.git.passwordSecret", "spec.storage.git.secretRef"],
-        ),
         ({"storage": {"s3": [{"accessKeySecret": "a"}]}}, ["spec.storage.s3.accessKeySecret"]),
         (
             {"environmentVariables": [{"name": "A", "configMap": {"name": "a", "key": "b"}}]},

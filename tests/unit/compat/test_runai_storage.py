@@ -121,9 +121,25 @@ def test_what_a_new_claim_asks_of_a_storage_class_is_named():
 
     assert ignored_fields(native) == [
         "spec.storage.pvc.claimInfo.addedAttrValues.key",
-        "spec.storage.pvc.claimInfo.size",
         "spec.storage.pvc.claimInfo.storageClass",
     ]
+    assert native.document["resource_config"]["mounts"][0]["size_mb"] == 954  # a gigabyte
+
+
+@pytest.mark.parametrize(
+    "volume",
+    [
+        {"existingPvc": True, "claimName": "c"},
+        {"existingPvc": True, "claimName": "c", "readOnly": False},
+        {"ephemeral": True},
+        {"readOnly": True},
+    ],
+)
+def test_size_of_a_claim_that_is_not_made_and_written_to_is_named(volume):
+    native = translated({"storage": {"pvc": [{"name": "a", "path": "/data", "claimInfo": {"size": "1Gi"}, **volume}]}})
+
+    assert ignored_fields(native) == ["spec.storage.pvc.a.claimInfo.size"]
+    assert "size_mb" not in str(native.document)
 
 
 @pytest.mark.parametrize(

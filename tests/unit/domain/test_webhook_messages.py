@@ -57,7 +57,9 @@ def test_every_event_has_a_message(name: str):
     }
     of_service = {"event": {"type": "service.status"}, "service": {**subject, "service_id": "v"}}
 
-    for event in (payload(to_status=None), test_event, of_sweep, of_service):
+    of_batch = {"event": {"type": "batch.failed"}, "batch": {**subject, "batch_id": "b"}}
+
+    for event in (payload(to_status=None), test_event, of_sweep, of_service, of_batch):
         assert json.dumps(in_format(name, event))
         assert email_of(event, webhook_id="whk-1", dashboard="")[0].startswith("[Trainyard] ")
 

@@ -4,6 +4,8 @@ from datetime import timedelta
 
 import pytest
 
+from app.domain.batches.events import BatchEventType
+from app.domain.batches.states import ENDED
 from app.domain.errors import BadSpec
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import JobState
@@ -41,8 +43,10 @@ def test_webhook_receives_the_kinds_and_states_that_it_names(names, kind, to_sta
 
 
 def test_every_kind_of_event_and_every_state_can_be_named():
-    assert set(EVENT_NAMES) == {*EventType, *SweepEventType, *ServiceEventType, *JobState}
-    assert len(EVENT_NAMES) == len(EventType) + len(SweepEventType) + len(ServiceEventType) + len(JobState)
+    every = [*EventType, *SweepEventType, *ServiceEventType, *BatchEventType, *JobState]
+    assert set(EVENT_NAMES) == set(every)
+    assert len(EVENT_NAMES) == len(every)
+    assert {f"batch.{state}" for state in ENDED} == set(BatchEventType)
 
 
 def test_pauses_grow_and_the_last_one_is_repeated():

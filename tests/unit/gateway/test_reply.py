@@ -34,7 +34,9 @@ def test_the_connection_of_a_client_that_takes_nothing_is_closed(monkeypatch: py
     handler: Any = StuckHandler()
 
     async def send() -> None:
-        await Reply(handler).events(b"data: x\n\n")
+        written = Reply(handler).events(b"data: x\n\n")
+        assert written is not None
+        await written
 
     with pytest.raises(ClientGone):
         asyncio.run(send())

@@ -19,6 +19,7 @@ def test_collector_is_off_within_and_as_before_afterwards(*, is_on: bool) -> Non
         (gc.enable if was_on else gc.disable)()
 
 
+@pytest.mark.long
 def test_few_modules_stay_collectable() -> None:
     before = gc.get_freeze_count()
 

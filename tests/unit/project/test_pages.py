@@ -2,6 +2,7 @@
 
 import os
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ _FENCED = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
+@cache
 def headings(page: Path) -> set[str]:
     """The anchors of a page, as GitHub makes them, and those that it sets itself."""
     text = _FENCED.sub("", page.read_text(encoding="utf-8"))
@@ -22,18 +24,21 @@ def headings(page: Path) -> set[str]:
     return made | set(re.findall(r'<a id="([^"]+)">', text))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_link_leads_somewhere(page: Path) -> None:
-    broken = []
-    for link in _LINK.findall(_FENCED.sub("", page.read_text(encoding="utf-8"))):
-        name, _, anchor = link.partition("#")
-        if name.startswith(("http:", "https:")):
-            continue
-        target = page if not name else Path(os.path.normpath(page.parent / name))
-        if not target.exists() or (anchor and anchor not in headings(target)):
-            broken.append(link)
+def is_broken(page: Path, link: str) -> bool:
+    name, _, anchor = link.partition("#")
+    if name.startswith(("http:", "https:")):
+        return False
+    target = page if not name else Path(os.path.normpath(page.parent / name))
+    return not target.exists() or bool(anchor and anchor not in headings(target))
 
-    assert broken == []
+
+def test_every_link_leads_somewhere() -> None:
+    links = [
+        (page, link) for page in PAGES for link in _LINK.findall(_FENCED.sub("", page.read_text(encoding="utf-8")))
+    ]
+
+    assert links != []
+    assert [f"{page.relative_to(ROOT)}: {link}" for page, link in links if is_broken(page, link)] == []
 
 
 @pytest.mark.parametrize("section", SECTIONS)
@@ -49,9 +54,11 @@ def test_the_index_names_every_page(section: str) -> None:
 READ = [page for page in PAGES if page.parent.name in SECTIONS and page.name not in ("compatibility.md", "cli.md")]
 
 
-@pytest.mark.parametrize("page", READ, ids=lambda page: str(page.relative_to(ROOT)))
-def test_page_is_short_enough_to_be_read_in_one_go(page: Path) -> None:
-    assert len(page.read_text(encoding="utf-8").splitlines()) <= 300
+def test_pages_are_short_enough_to_be_read_in_one_go() -> None:
+    lines = {str(page.relative_to(ROOT)): len(page.read_text(encoding="utf-8").splitlines()) for page in READ}
+
+    assert lines != {}
+    assert {page: count for page, count in lines.items() if count > 300} == {}
 
 
 def test_readme_is_short() -> None:
@@ -63,8 +70,8 @@ CURRENT = [page for page in PAGES if "decisions" not in page.parts and not page.
 _NAMED = re.compile(r"`((?:app|config|tasks|trainyard|workers|tests|scripts)/[\w/.-]*(?:\.py|/))`")
 
 
-@pytest.mark.parametrize("page", CURRENT, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_module_and_folder_that_is_named_exists(page: Path) -> None:
-    named = _NAMED.findall(page.read_text(encoding="utf-8"))
+def test_every_module_and_folder_that_is_named_exists() -> None:
+    named = [(page, name) for page in CURRENT for name in _NAMED.findall(page.read_text(encoding="utf-8"))]
 
-    assert [name for name in named if not (ROOT / name).exists()] == []
+    assert named != []
+    assert [f"{page.relative_to(ROOT)}: {name}" for page, name in named if not (ROOT / name).exists()] == []

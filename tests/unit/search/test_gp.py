@@ -7,6 +7,8 @@ from app.domain.sweeps.spec import Method, Objective, SweepSpec
 from app.services.sweeps.search.suggestions import Suggestions
 from tests.builders.search_questions import NUMBERS, completed, mixed_history, quadratic, space_of
 
+pytestmark = pytest.mark.long  # a child takes seconds to import torch
+
 SPACE = space_of(NUMBERS)
 SPEC = SweepSpec(method=Method(name="gp"), objectives=(Objective(metric="eval_loss"),))
 
@@ -20,7 +22,6 @@ def suggestions(owned_pids):
     started.close()
 
 
-@pytest.mark.long
 def test_gp_finds_the_minimum_of_a_quadratic_soon(suggestions):
     history: list[Observation] = []
     for number in range(25):
@@ -30,7 +31,6 @@ def test_gp_finds_the_minimum_of_a_quadratic_soon(suggestions):
     assert min(each.objectives[0] for each in history) < 0.1
 
 
-@pytest.mark.long
 def test_a_new_process_suggests_the_same(suggestions):
     history = mixed_history(SPACE, 40)
     other = Suggestions()

@@ -6,8 +6,9 @@ import pytest
 
 from app.domain.errors import LimitExceeded
 from app.domain.token_bucket import Draw, Rate
-from app.security import rate_limits
-from app.security.rate_limits import LocalBuckets, RateLimit, SharedBuckets
+from app.security import rate_limits, shared_buckets
+from app.security.rate_limits import LocalBuckets, RateLimit
+from app.security.shared_buckets import SharedBuckets
 from tests.systems.servers import free_port
 
 
@@ -135,5 +136,5 @@ def test_without_redis_each_process_counts_its_own() -> None:
     limit = RateLimit(Rate(10.0, 20), buckets, clock=clock)
 
     assert served(limit, "key-1", 30) == 20
-    clock.now += rate_limits.RETRY_SECONDS * 2
+    clock.now += shared_buckets.RETRY_SECONDS * 2
     assert served(limit, "key-1", 5) == 5

@@ -7,11 +7,17 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from email.policy import default
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from app.database.engine import Database
+from app.services.operations.diagnosis import mail
+from app.services.operations.diagnosis.findings import Finding, Level
+from app.services.operations.diagnosis.site import Site
 from app.services.webhooks.http_post import Posted
 from app.services.webhooks.smtp_mail import Mail, message_of, send
+from config.settings import load_settings
 from config.smtp import SmtpSettings
 from tests.doubles.mail_server import PASSWORD, USER, MailServer, endless_mail_server, mail_server, scripted_mail_server
 from tests.systems.servers import free_port
@@ -22,6 +28,7 @@ MAIL = Mail(
     event_type="job.status",
     recipients=(ANA, BO),
     reached=(),
+    refused={},
     subject="❌ support-v3 is FAILED",
     text="support-v3 is FAILED\n\nout of memory: größer als 4 GiB\n.\n" + "x" * 2000 + "\n",
     at=datetime(2026, 5, 17, 9, 30, tzinfo=UTC),
@@ -139,7 +146,9 @@ def test_a_recipient_who_is_refused_keeps_others_from_nothing(
 
     posted = send(MAIL, settings)
 
-    assert posted == Posted(status_code=250, problem=f"not to {BO}: {answer}", reached=(ANA,), is_final=is_final)
+    refused = {BO: answer} if is_final else {}
+    problem = f"not to {BO}: {answer}"
+    assert posted == Posted(status_code=250, problem=problem, reached=(ANA,), refused=refused, is_final=is_final)
     assert server.received[0].rcpt_tos == [ANA]
 
 
@@ -151,9 +160,37 @@ def test_an_email_that_nobody_can_get_is_final_only_if_all_are_refused_for_good(
     server.answers[BO] = "553 gone, too"
     gone = send(MAIL, settings)
 
-    assert (mixed.status_code, mixed.is_final, mixed.reached) == (550, False, ())
+    assert (mixed.status_code, mixed.is_final, mixed.reached, mixed.refused) == (550, False, (), {ANA: "550 gone"})
     assert (gone.problem, gone.is_final) == (f"not to {ANA}: 550 gone; not to {BO}: 553 gone, too", True)
     assert server.received == []
+
+
+def test_who_was_refused_for_good_is_not_asked_for_again(server: MailServer, settings: SmtpSettings) -> None:
+    before = replace(MAIL, refused={ANA: "550 gone"})
+    server.answers[ANA] = "550 would be asked for"
+    server.answers[BO] = "450 later"
+    later = send(before, settings)
+    server.answers[BO] = ""
+    taken = send(before, settings)
+
+    assert (later.problem, later.refused, later.is_final) == (
+        f"not to {ANA}: 550 gone; not to {BO}: 450 later",
+        {},
+        False,
+    )
+    assert taken == Posted(status_code=250, problem=f"not to {ANA}: 550 gone", reached=(BO,), is_final=True)
+    assert send(replace(before, recipients=(ANA,)), settings) == Posted(
+        problem=f"not to {ANA}: 550 gone", is_final=True
+    )
+
+
+def test_who_is_refused_before_the_text_is_is_remembered(server: MailServer, settings: SmtpSettings) -> None:
+    server.answers[BO] = "550 gone"
+    server.answers_to_texts = ["451 try again"]
+
+    posted = send(MAIL, settings)
+
+    assert (posted.refused, posted.is_final) == ({BO: "550 gone"}, False)
 
 
 @pytest.mark.parametrize(("answer", "is_final"), [("451 try again", False), ("554 5.7.1 spam", True)])
@@ -235,6 +272,66 @@ def test_settings_that_the_libraries_refuse_are_told(settings: SmtpSettings, wro
 
     assert posted.problem.startswith("the email cannot be sent with these settings: ")
     assert (posted.status_code, posted.is_final) == (None, False)
+
+
+# ---- the doctor's check
+
+
+def test_the_doctor_signs_in_and_sends_nothing(
+    server: MailServer, settings: SmtpSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert _found(settings) == [
+        Finding(level=Level.OK, message=f"127.0.0.1:{server.port} takes emails from trainyard@example.org")
+    ]
+    assert _found(replace(settings, host="")) == [
+        Finding(level=Level.OK, message="none is set: webhooks send no emails")
+    ]
+    assert server.received == []
+
+    monkeypatch.delenv("SSL_CERT_FILE")
+    (untrusted,) = _found(settings)
+    assert (untrusted.level, "TRAINYARD_SMTP_HOST must be the name" in untrusted.fix) == (Level.FAILED, True)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message", "setting"),
+    [
+        ({"user": "another-user"}, "does not accept the installation's user", "TRAINYARD_SMTP_PASSWORD_FILE"),
+        ({"password_file": Path("/nowhere")}, "TRAINYARD_SMTP_PASSWORD_FILE, a file of ASCII text", "mode 0600"),
+        ({"security": "tls"}, "TLS with the mail server failed", "TRAINYARD_SMTP_SECURITY"),
+        ({"host": "smtp..example"}, "cannot be sent with these settings", "TRAINYARD_SMTP_HOST"),
+    ],
+)
+def test_the_doctor_names_the_setting_that_is_wrong(
+    settings: SmtpSettings, wrong: dict[str, Any], message: str, setting: str
+) -> None:
+    (finding,) = _found(replace(settings, **wrong))
+
+    assert finding.level is Level.FAILED
+    assert message in finding.message
+    assert setting in finding.fix
+
+
+def test_the_doctor_tells_a_server_that_is_away_offers_no_tls_or_refuses_the_sender(tmp_path: Path) -> None:
+    (away,) = _found(_plain(free_port(), timeout_seconds=5.0))
+    with mail_server(tmp_path, security="none") as server:
+        (bare,) = _found(replace(_plain(server.port, timeout_seconds=5.0), security="starttls"))
+    lines = [(0.0, b"220 here\r\n"), (0.0, b"250 OK\r\n"), (0.0, b"550 not you\r\n")]
+    with scripted_mail_server(*lines) as (port, _):
+        (sender,) = _found(_plain(port, timeout_seconds=5.0))
+
+    assert [each.level for each in (away, bare, sender)] == [Level.FAILED] * 3
+    assert (away.message, "TRAINYARD_SMTP_PORT" in away.fix) == (
+        "the mail server cannot be reached: Connection refused",
+        True,
+    )
+    assert "TRAINYARD_SMTP_SECURITY" in bare.fix
+    assert sender.message == "it refuses emails from t@example.org: 550 not you"
+    assert "TRAINYARD_SMTP_SENDER" in sender.fix
+
+
+def _found(settings: SmtpSettings) -> list[Finding]:
+    return mail.server(Site(replace(load_settings({}), smtp=settings), Database))
 
 
 def _plain(port: int, *, timeout_seconds: float) -> SmtpSettings:

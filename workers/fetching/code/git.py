@@ -2,9 +2,11 @@
 
 Git runs with a configuration of its own, over HTTPS alone, and through a proxy that checks each address. It has limits
 for memory, time and the size of files, because a small pack may ask for any amount. Nothing is checked out, so neither
-hooks nor filters run, and submodules stay empty.
+hooks nor filters run, and submodules stay empty. What opens a private repository is a header for its server alone,
+which git gets in its environment; redirections are then refused, since git would send the header on.
 """
 
+import base64
 import os
 import re
 import resource
@@ -12,23 +14,34 @@ import shutil
 import signal
 import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO
 
 from app.domain.errors import BadSpec
+from app.domain.spec.credentials import HOST, PASSWORD, TOKEN, USER
 from app.domain.spec.locations.code import MOST_BYTES, MOST_FILES, GitCommit, git_commit
 from app.host.processes import die_with_parent
 from workers.fetching.cache import Entry, stored_bytes
 from workers.fetching.child_client import child_environment
 from workers.fetching.code.connect_proxy import ConnectProxy
-from workers.fetching.context import Context, fetched, refuse_larger, target_of
+from workers.fetching.context import Context, fetched, reader_of, refuse_larger, target_of
 from workers.fetching.failures import FetchFailed, HubUnreachable, NotThere, Refused, TooLarge, Trouble
 from workers.fetching.items import FetchedFile, Item
 from workers.fetching.uris import shown
 
 NAME = "code.tar"
+_ANY_USER = "x-access-token"  # servers that take tokens as passwords look at no user, or at one with no special meaning
+_NOT_PUBLIC = (
+    "the repository does not exist, or is not public; put what opens a private one into custom_code_credentials, or "
+    "upload the code with `trainyard submit --code DIR`"
+)
+_NOT_OPENED = (
+    "the repository does not exist, or custom_code_credentials don't open it: look whether they may read it, and have "
+    "not expired; some servers want the user of a token, too"
+)
 _PRIVATE = ("could not read Username", "Authentication failed", "terminal prompts disabled", "not found")
 _NO_ANSWER = "unable to access"  # what comes of the transport; with a status, the server did answer
 _STATUS = re.compile(r"returned error: (\d{3})")
@@ -68,7 +81,7 @@ def fetch(context: Context, item: Item) -> list[FetchedFile]:
     except BadSpec as error:
         raise Refused(error.message) from error
     cache, target = context.cache, target_of(item, NAME)
-    key = f"git {wanted.url} {wanted.commit} {wanted.directory}"
+    key = f"git {wanted.url} {wanted.commit} {wanted.directory}{reader_of(item)}"
     with cache.alone(key):
         known = cache.entry(key)
         if known is not None and cache.link(known.sha256, target) is not None:
@@ -92,15 +105,27 @@ def _archive(context: Context, item: Item, wanted: GitCommit, scratch: Path) -> 
     repository = scratch / "repository"
     most = min(context.settings.max_bytes, _REPOSITORY_TIMES * item.max_bytes)
     with ConnectProxy(context.settings.allow) as proxy:
-        git = _Git(program, scratch, proxy.url, most)
+        git = _Git(program, scratch, proxy.url, most, _login(wanted, item.credentials))
         git.run("init", "--quiet", "--bare", str(repository))
         (repository / "info").mkdir(exist_ok=True)
         (repository / "info/attributes").write_text(_ATTRIBUTES)
         arguments = ("fetch", "--quiet", "--depth=1", "--no-tags", "--no-write-fetch-head", wanted.url, wanted.commit)
         failure = git.run("-C", str(repository), *arguments)
         if failure:
-            raise _why(failure, wanted, most, refused=proxy.refused, is_ours=most == context.settings.max_bytes)
+            is_ours, has_login = most == context.settings.max_bytes, bool(item.credentials)
+            raise _why(failure, wanted, most, refused=proxy.refused, is_ours=is_ours, has_login=has_login)
     return _archived(_Git(program, scratch, "", item.max_bytes + _HEADERS_BYTES), item, wanted, scratch)
+
+
+def _login(wanted: GitCommit, credentials: Mapping[str, str]) -> dict[str, str]:
+    """Git's settings that open the repository; none without credentials. Raises Refused for those of another host."""
+    if not credentials:
+        return {}
+    if credentials.get(HOST, wanted.host) != wanted.host:
+        raise Refused(f"custom_code_credentials are for another host than {wanted.host}, and are not sent there")
+    user = credentials.get(USER, _ANY_USER)
+    encoded = base64.b64encode(f"{user}:{credentials.get(PASSWORD) or credentials[TOKEN]}".encode()).decode()
+    return {f"http.{wanted.origin}/.extraHeader": f"Authorization: Basic {encoded}", "http.followRedirects": "false"}
 
 
 def _archived(git: "_Git", item: Item, wanted: GitCommit, scratch: Path) -> Path:
@@ -151,9 +176,13 @@ class _Counted:
 class _Git:
     """Git without this machine's configuration, environment and secrets."""
 
-    def __init__(self, program: str, home: Path, proxy: str, most_bytes: int) -> None:
+    def __init__(
+        self, program: str, home: Path, proxy: str, most_bytes: int, login: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        """``login``: settings that open a repository."""
         self._program, self._most_bytes = program, most_bytes
-        configuration = {**_CONFIGURATION, **({"http.proxy": proxy, "http.proxyAuthMethod": "basic"} if proxy else {})}
+        through = {"http.proxy": proxy, "http.proxyAuthMethod": "basic"} if proxy else {}
+        configuration = {**_CONFIGURATION, **through, **login}
         inherited = child_environment()
         passed_on: dict[str, str] = {
             name: inherited[name] for name in ("PATH", "SSL_CERT_FILE", "SSL_CERT_DIR") if name in inherited
@@ -247,7 +276,9 @@ def _too_much(said: str) -> Refused:
     )
 
 
-def _why(said: str, wanted: GitCommit, most_bytes: int, *, refused: bool, is_ours: bool) -> FetchFailed:
+def _why(
+    said: str, wanted: GitCommit, most_bytes: int, *, refused: bool, is_ours: bool, has_login: bool = False
+) -> FetchFailed:
     if refused:
         return Refused(
             "its host leads to a private address; have the administrator list the host in TRAINYARD_FETCH_ALLOW"
@@ -258,11 +289,13 @@ def _why(said: str, wanted: GitCommit, most_bytes: int, *, refused: bool, is_our
             "or upload the code with `trainyard submit --code DIR`"
         )
     status = int(found[1]) if (found := _STATUS.search(said)) else 0
-    if any(each in said for each in _PRIVATE) or (400 <= status < 500 and status not in _PASSING):
-        return NotThere(
-            "the repository does not exist, or is not public; upload the code of a private one with "
-            "`trainyard submit --code DIR`"
+    if has_login and 300 <= status < 400:
+        return Refused(
+            "the server leads elsewhere, where custom_code_credentials are not sent; name the address that it leads "
+            "to, such as one that ends in .git"
         )
+    if any(each in said for each in _PRIVATE) or (400 <= status < 500 and status not in _PASSING):
+        return NotThere(_NOT_OPENED if has_login else _NOT_PUBLIC)
     if "File too large" in said:
         limit = "TRAINYARD_FETCH_MAX_BYTES" if is_ours else f"{_REPOSITORY_TIMES} times what code may have"
         return Refused(f"the commit's repository has more than {most_bytes} bytes ({limit})")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from app.domain.files.purposes import DIRECTORY
 from app.domain.spec.locations.code import MOST_BYTES, MOST_FILES, is_git
+from app.domain.spec.secrets import CODE_LOGIN
 from workers.attempt_failed import AttemptFailed
 from workers.fetching.cache import FREE_BYTES, stored_bytes
 from workers.fetching.child_client import machine_has_proxy, run_child
@@ -52,6 +53,11 @@ def find_code_bundle(library: Library, location: str) -> Path:
         target=str(library.new_directory()),
         max_bytes=_most_bytes(library, MOST_BYTES),
         limit_name="the most that code may have" if library.fetch_bytes is None else _HERE,
+        credentials={
+            path.removeprefix(f"{CODE_LOGIN}."): value
+            for path, value in library.secrets.items()
+            if path.startswith(f"{CODE_LOGIN}.")
+        },
     )
     try:
         [(_, files)] = fetch(library.order, [item])

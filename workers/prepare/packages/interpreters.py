@@ -17,6 +17,8 @@ _DIRECTORIES = (Path("/usr/local/bin"), Path("/usr/bin"))  # which sandboxes sho
 # Below a directory of the operator's programs, which sandboxes show, too: its own, those of an installation in it, and
 # those in a directory of several, as uv and conda lay them out.
 _PROGRAMS = ("bin", "*/bin", "*/*/bin")
+_SYSTEM = (Path("/usr"), Path("/lib"), Path("/lib64"))  # in all sandboxes
+_ASKED = "import platform, venv; print(platform.python_version()); print(open('/proc/self/maps').read())"
 _NAME = re.compile(r"python3\.\d{1,2}")
 _FIELD = "training_config.packages.python"
 _SECONDS = 20
@@ -69,10 +71,10 @@ def interpreter_for(version: str, software: tuple[Path, ...]) -> Interpreter:
 def others(software: tuple[Path, ...]) -> tuple[Interpreter, ...]:
     """Those of the machine and of the operator, which work: of equal versions the first is taken."""
     places = [place for each in software for below in _PROGRAMS for place in sorted(each.glob(below))]
-    shown = [each.resolve() for each in (*software, Path("/usr"), Path(sys.prefix), Path(sys.base_prefix))]
+    shown = [each.resolve() for each in (*software, *_SYSTEM, Path(sys.prefix), Path(sys.base_prefix))]
     closed = [*_pythons(_DIRECTORIES), *filter(_is_closed, _pythons(places))]
     paths = [path for path in closed if _is_shown(path, shown)]
-    found = (Interpreter(path=path, version=_version(path)) for path in paths)
+    found = (Interpreter(path=path, version=_version(path, shown)) for path in paths)
     return tuple(each for each in found if each.version)
 
 
@@ -115,7 +117,11 @@ def _is_shown(path: Path, roots: Sequence[Path]) -> bool:
         needed = [path.resolve(strict=True), *_bases(path)]
     except (OSError, RuntimeError, ValueError):  # links in a circle, and what is no path
         return False
-    return all(any(each.is_relative_to(root) for root in roots) for each in needed)
+    return _are_below(needed, roots)
+
+
+def _are_below(paths: Iterable[Path], roots: Sequence[Path]) -> bool:
+    return all(any(each.is_relative_to(root) for root in roots) for each in paths)
 
 
 def _bases(path: Path) -> Iterator[Path]:
@@ -127,9 +133,13 @@ def _bases(path: Path) -> Iterator[Path]:
             yield Path(value.strip()).resolve()
 
 
-def _version(path: Path) -> str:
-    command = [str(path), "-I", "-S", "-c", "import platform, venv; print(platform.python_version())"]
+def _version(path: Path, roots: Sequence[Path]) -> str:
+    """Empty for one that does not work, or not in a sandbox, since its libraries are elsewhere."""
+    command = [str(path), "-I", "-S", "-c", _ASKED]
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=_SECONDS).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
+        ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_SECONDS)
+    except (OSError, ValueError, subprocess.SubprocessError):
         return ""
+    version, *maps = ran.stdout.splitlines() or [""]
+    mapped = (Path(found[5]) for line in maps if len(found := line.split(maxsplit=5)) > 5 and found[5].startswith("/"))
+    return version.strip() if _are_below(mapped, roots) else ""

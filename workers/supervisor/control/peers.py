@@ -108,7 +108,9 @@ def _lack(
     try:
         sweep_guards(uid_range(settings.node.uids))
         user.before_release(partial(remove_unused_guard, user.uid))
-        set_guard(user.uid, replace(_guard(work, state, place), every_port=every_port, confined=must))
+        found = _guard(work, state, place)
+        user.reserve_peers(found.uids)  # before any rank starts, so while their own supervisors run
+        set_guard(user.uid, replace(found, every_port=every_port, confined=must))
     except OSError as error:
         return str(error)
     return ""

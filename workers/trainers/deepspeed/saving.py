@@ -1,6 +1,6 @@
 """Checkpoints in DeepSpeed's format, one file per rank's shard; threads write them while the training continues."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -29,6 +29,7 @@ from workers.trainers.hf_trainer.checkpoints.async_save import (
     state_files,
     state_text,
 )
+from workers.trainers.hf_trainer.checkpoints.description import Description, description, write_description
 from workers.trainers.hf_trainer.checkpoints.host_copy import HostCopy
 
 
@@ -95,6 +96,7 @@ class ZeroCheckpointSaver(HostCheckpointSaver):
         self._copied = False
         self._state_files: dict[str, Any] = {}
         self._text = ""
+        self._description: Sequence[Description] = ()
 
     def set_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
         super().set_tokenizer(tokenizer)
@@ -113,6 +115,7 @@ class ZeroCheckpointSaver(HostCheckpointSaver):
             self._context.rest()
             checkpoint_manifest.discard(directory)
             self._state_files, self._text = state_files(trainer, randoms), state_text(trainer)
+            self._description = self._description or description(trainer.accelerator.unwrap_model(trainer.model))
         wait_for_all()
         engine: Any = trainer.model_wrapped
         engine.checkpoint_engine = self._parts
@@ -139,6 +142,7 @@ class ZeroCheckpointSaver(HostCheckpointSaver):
             (part,) = [path.name for path in directory.iterdir()]
             (directory / LATEST).write_text(part, encoding="utf-8")
             self._write_tokenizer(directory)
+            write_description(self._description, directory)
             for name, value in files.items():
                 torch.save(value, directory / name)
             (directory / TRAINER_STATE_NAME).write_text(text, encoding="utf-8")

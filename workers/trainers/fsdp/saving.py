@@ -1,6 +1,6 @@
 """Checkpoints in torch's distributed format: each rank writes its shard, and any number of ranks can resume."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 from pathlib import Path
@@ -29,6 +29,7 @@ from workers.rank.run_context import RunContext, Saved
 from workers.trainers.checkpoint_shards import gather_files
 from workers.trainers.distributed import TIMEOUT, StepBoundary, wait_for_all
 from workers.trainers.fsdp.sharding import enter_sharding
+from workers.trainers.fsdp.whole_weights import SHARDS
 from workers.trainers.hf_trainer.checkpoints.async_save import (
     HostCheckpointSaver,
     random_state,
@@ -36,10 +37,10 @@ from workers.trainers.hf_trainer.checkpoints.async_save import (
     state_files,
     state_text,
 )
+from workers.trainers.hf_trainer.checkpoints.description import Description, description, write_description
 from workers.trainers.hf_trainer.checkpoints.host_copy import HostCopy
 from workers.trainers.rollouts.weights import trained
 
-SHARDS = "shards"
 # Frozen parameters are the base model's.
 _TRAINED = StateDictOptions(ignore_frozen_params=True, strict=False)
 _WRAPPER = "_checkpoint_wrapped_module."
@@ -69,6 +70,7 @@ class FsdpCheckpointSaver(HostCheckpointSaver):
         self._copied = False
         self._state_files: dict[str, Any] = {}
         self._text = ""
+        self._description: Sequence[Description] = ()
 
     def prepare(self, args: TrainingArguments) -> None:
         enter_sharding(args)
@@ -91,6 +93,7 @@ class FsdpCheckpointSaver(HostCheckpointSaver):
             checkpoint_manifest.discard(directory)
             directory.mkdir(parents=True)
             self._state_files, self._text = state_files(trainer, randoms), state_text(trainer)
+            self._description = self._description or description(_model(trainer))
         wait_for_all()
         state = {"model": _weights(trainer), "optimizer": _moments(trainer)}
         # If one rank lacks memory for a copy, all ranks wait until the state itself is written.
@@ -115,6 +118,7 @@ class FsdpCheckpointSaver(HostCheckpointSaver):
         def write() -> None:
             written.result()
             self._write_tokenizer(directory)
+            write_description(self._description, directory)
             for name, value in files.items():
                 torch.save(value, directory / name)
             (directory / TRAINER_STATE_NAME).write_text(text, encoding="utf-8")
@@ -182,8 +186,8 @@ def _local(state: object) -> object:
     return state.to_local() if isinstance(state, DTensor) else state
 
 
-def _model(trainer: Trainer) -> nn.Module:
-    found: nn.Module = trainer.accelerator.unwrap_model(trainer.model)
+def _model(trainer: Trainer) -> PreTrainedModel | PeftModel:
+    found: PreTrainedModel | PeftModel = trainer.accelerator.unwrap_model(trainer.model)
     return found
 
 

@@ -1,6 +1,6 @@
 """This rank's shard of a model with its optimizer: created from the base model, and gathered again for export."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -12,6 +12,7 @@ from transformers import PreTrainedModel, TrainingArguments
 from app.domain.spec.frameworks.megatron import Parallelism
 from workers.trainers.distributed import StepBoundary
 from workers.trainers.failures import InvalidConfig
+from workers.trainers.hf_trainer.checkpoints.description import Description, description
 from workers.trainers.hf_trainer.model.pretrained import Precision
 from workers.trainers.megatron.architecture import gpt, transformer_config
 from workers.trainers.megatron.compatibility import check
@@ -29,6 +30,7 @@ class ModelShard:
     shape: Shape
     stage: range
     layout: Parallelism
+    description: Sequence[Description]
 
     @property
     def module(self) -> MegatronModule:
@@ -66,7 +68,7 @@ def shard_of(
     own = to_megatron(model.state_dict(), shape, here.tensor, layout.tensor, stage)
     module.load_state_dict(own, strict=False)
     chunk = _with_gradients(module, config, bf16=bf16)
-    return ModelShard(read, chunk, _optimizer(chunk, args, bf16=bf16), shape, stage, layout)
+    return ModelShard(read, chunk, _optimizer(chunk, args, bf16=bf16), shape, stage, layout, description(model))
 
 
 def whole(part: ModelShard, boundary: StepBoundary) -> PreTrainedModel | None:

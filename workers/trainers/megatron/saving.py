@@ -32,6 +32,7 @@ from trainyard.protocol import checkpoint_manifest
 from workers.rank.run_context import RunContext, Saved
 from workers.trainers.checkpoint_shards import gather_files
 from workers.trainers.distributed import TIMEOUT, StepBoundary, wait_for_all
+from workers.trainers.hf_trainer.checkpoints.description import write_description
 from workers.trainers.hf_trainer.checkpoints.host_copy import HostCopy
 from workers.trainers.megatron.layout import random_state
 from workers.trainers.megatron.model import ModelShard
@@ -98,7 +99,7 @@ class MegatronCheckpointSaver:
         text = json.dumps(asdict(state), indent=2, sort_keys=True) + "\n"
         write = partial(self._write_shards, strategy, buckets, directory)
         if self._context.rank == 0:
-            self._write = partial(self._write_all, write, directory, text, randoms)
+            self._write = partial(self._write_all, write, directory, part, text, randoms)
             return
         self._thread = threading.Thread(target=write, name="checkpoint")
         self._thread.start()
@@ -134,9 +135,10 @@ class MegatronCheckpointSaver:
         return strategy
 
     def _write_all(
-        self, write: Callable[[], None], directory: Path, state: str, randoms: list[dict[str, object]]
+        self, write: Callable[[], None], directory: Path, part: ModelShard, state: str, randoms: list[dict[str, object]]
     ) -> None:
         write()
+        write_description(part.description, directory)
         save_config(CheckpointingConfig(_FORMAT, 1), str(directory))
         shutil.copytree(self._tokenizer, directory, dirs_exist_ok=True)
         torch.save(randoms, directory / RANDOM_FILE)

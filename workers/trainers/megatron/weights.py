@@ -57,9 +57,13 @@ def to_huggingface(shards: Sequence[Tensors], shape: Shape, stage: range) -> dic
     """The full tensors of a stage from the shards of all its tensor-parallel ranks, in order."""
     found: dict[str, torch.Tensor] = {}
     for rule in rules(shape, stage):
-        joined = _joined(rule.cut, [shard[rule.megatron] for shard in shards], shape)
-        found |= dict(zip(rule.huggingface, joined, strict=True))
+        found |= joined_by(rule, [shard[rule.megatron] for shard in shards], shape)
     return found
+
+
+def joined_by(rule: TensorMapping, shards: list[torch.Tensor], shape: Shape) -> dict[str, torch.Tensor]:
+    """The full tensors that one Megatron tensor is made of, from its shards in order."""
+    return dict(zip(rule.huggingface, _joined(rule.cut, shards, shape), strict=True))
 
 
 def rules(shape: Shape, stage: range) -> Iterator[TensorMapping]:

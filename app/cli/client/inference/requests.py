@@ -1,6 +1,7 @@
 """What `trainyard eval run` asks for: models and benchmarks as they are written on the command line."""
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,6 +27,8 @@ OF_BASE_MODELS = (
 _FLAT = {"job_id": "job_id", "model_uri": "model_uri", "checkpoint_id": "checkpoint"}
 # custom:/path/metric.py and lm_eval:TASK have colons of their own.
 _NAMED = re.compile(r"(?P<name>custom:.+?\.py|lm_eval:[^:]+|[^:]+)(?::(?P<dataset>.+))?")
+_REQUIRED = re.compile(r"(?P<metric>[^<>=]+)(?P<sign>>=|<=)(?P<bound>[^<>=]+)")
+_BOUNDS = {">=": "min", "<=": "max"}  # fields of a requirement
 
 
 def model_of(text: str) -> dict[str, Any]:
@@ -95,6 +98,23 @@ def parameter_of(text: str) -> tuple[str, Any]:
         return name, json.loads(value)
     except ValueError:
         return name, value
+
+
+def requirement_of(text: str) -> dict[str, Any]:
+    """``METRIC>=VALUE`` or ``METRIC<=VALUE``, as an entry of `require`."""
+    found = _REQUIRED.fullmatch(text)
+    if found is None:
+        raise click.BadParameter(
+            f"{text!r} is no requirement; write METRIC>=VALUE or METRIC<=VALUE, as in 'choices/accuracy>=0.6', in "
+            "quotes: without them a shell takes what follows > or < for a file"
+        )
+    try:
+        bound = float(found["bound"])
+    except ValueError:
+        bound = math.nan
+    if not math.isfinite(bound):
+        raise click.BadParameter(f"{text!r}: {found['bound'].strip()!r} is no finite number")
+    return {"metric": found["metric"].strip(), _BOUNDS[found["sign"]]: bound}
 
 
 def as_trained(job: Mapping[str, Any]) -> dict[str, Any]:

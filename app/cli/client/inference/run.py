@@ -18,6 +18,7 @@ from config.settings import client_tokens
 from trainyard.client import Client
 from trainyard.records import CreatedEvaluation, DryRun
 
+EXIT_NOT_PASSED = 4
 _FILE = click.Path(path_type=Path, exists=True, dir_okay=False, allow_dash=True)
 Document = dict[str, Any]
 
@@ -29,12 +30,22 @@ Document = dict[str, Any]
 @set_option_like("benchmarks.0.num_samples=100")
 @click.option("-n", "--num-samples", type=click.IntRange(min=1), help="Of each -b only the first so many records.")
 @click.option("-p", "--parameter", "parameters", multiple=True, help="KEY=VALUE, a parameter of each -b; repeatable.")
+@click.option(
+    "--require",
+    "required",
+    multiple=True,
+    metavar="METRIC>=VALUE",
+    help="What MODEL has to reach, or METRIC<=VALUE, in quotes; repeatable. With --watch, exit code 4 if it does not.",
+)
 @click.option("--against", help="A model to measure, too, and to compare with; `base`: the one that MODEL began with.")
 @click.option("--name", help="Name of the evaluation.")
 @click.option("--seed", type=click.IntRange(min=0), help="Random seed of sampled answers.")
 @click.option("--dry-run", is_flag=True, help="Validate the evaluation and show the placement plan without measuring.")
 @click.option(
-    "--watch", "watches", is_flag=True, help="Follow the evaluation to its end; exit code 3 unless it completes."
+    "--watch",
+    "watches",
+    is_flag=True,
+    help="Follow the evaluation to its end; exit code 3 unless it completes, 4 where it misses a requirement.",
 )
 @resource_option
 @project_option
@@ -71,6 +82,7 @@ def _document(
     file: Path | None,
     assignments: Sequence[Assignment],
     parameters: tuple[str, ...],
+    required: tuple[str, ...],
     resources: dict[str, Any],
     num_samples: int | None,
     **fields: Any,
@@ -86,6 +98,8 @@ def _document(
     document["benchmarks"] = [*(document.get("benchmarks") or []), *asked]
     if not document["benchmarks"]:
         raise click.UsageError("name what to measure: -b NAME, -b NAME:DATASET, or --file FILE")
+    if required:
+        document["require"] = [*(document.get("require") or []), *map(requests.requirement_of, required)]
     if resources:
         document["resource_config"] = {**(document.get("resource_config") or {}), **resources}
     return {**document, **{name: value for name, value in fields.items() if value is not None}}
@@ -128,7 +142,8 @@ def _other(client: Client, document: Document, against: str) -> Document:
         other = requests.base_of(job)
     else:
         other = requests.with_whole_id(client, requests.model_of(against))
-    return {**(requests.as_trained(job) if job else {}), **document, "model": other}
+    asked = {name: value for name, value in document.items() if name != "require"}  # which is about MODEL
+    return {**(requests.as_trained(job) if job else {}), **asked, "model": other}
 
 
 def _with_parameters(asked: Sequence[Document], measured: Sequence[Mapping[str, Any]]) -> list[Document]:
@@ -140,21 +155,22 @@ def _watch(client: Client, ids: Sequence[str], models: Sequence[str], *, as_json
     """Follow each to its end, print results and differences; the exit code."""
     jobs = [follow_to_end(client, each, as_json=as_json) for each in ids]
     has_completed = all(job.status == "COMPLETED" for job in jobs)
+    if not (has_completed or as_json):
+        return EXIT_NOT_COMPLETED
+    compares = has_completed and len(ids) > 1
+    compared = client.evaluations.compare(ids, baseline=ids[1]) if compares else None
+    found = [client.evaluations.get(each) for each in ids]
     if as_json:
-        compares = has_completed and len(ids) > 1
-        compared = client.evaluations.compare(ids, baseline=ids[1]) if compares else None
-        print_json_line({"evaluations": [client.evaluations.get(each) for each in ids], "comparison": compared})
-        return 0 if has_completed else EXIT_NOT_COMPLETED
+        print_json_line({"evaluations": found, "comparison": compared})
+    elif compared is not None:
+        results.print_comparison(compared, dict(zip(ids, models, strict=True)))
+    else:
+        results.print_results(found[0]["results"])
+    if not as_json:
+        results.print_verdicts(found[0]["verdicts"])
     if not has_completed:
         return EXIT_NOT_COMPLETED
-    if len(ids) == 1:
-        measured = client.evaluations.get(ids[0])
-        results.print_results(measured["results"])
-        results.print_verdicts(measured["verdicts"])
-    else:
-        found = client.evaluations.compare(ids, baseline=ids[1])
-        results.print_comparison(found, dict(zip(ids, models, strict=True)))
-    return 0
+    return EXIT_NOT_PASSED if found[0]["passed"] is False else 0
 
 
 def _say(ids: Sequence[str]) -> None:

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from app.domain.suggestions import did_you_mean
 
@@ -55,6 +56,7 @@ class Split:
         return range(start, max(start, stop))
 
 
+@lru_cache(maxsize=256)
 def parse_split(text: str | None) -> Split:
     """Parse a split; None and the empty text are ``train``. Raises BadSplit."""
     if not text:

@@ -11,8 +11,9 @@ MPI = "mpi"  # also a capability of nodes
 LAUNCHERS = (MPI,)
 
 SCRIPT, CODE_DIR, RETRY = "custom_script_path", "custom_code_dir", "custom_retry_on_error"
+CODE_CREDENTIALS = "custom_code_credentials"
 RETRY_HANGS = "retry_on_hang"  # of training_config, for every framework
-CUSTOM_FIELDS = (SCRIPT, "custom_arguments", "custom_command", CODE_DIR, RETRY)  # of the framework
+CUSTOM_FIELDS = (SCRIPT, "custom_arguments", "custom_command", CODE_DIR, CODE_CREDENTIALS, RETRY)  # of the framework
 
 CHECKPOINT_GLOB = "checkpoint_glob"
 METRIC = "metric."  # what names of patterns for printed metrics begin with

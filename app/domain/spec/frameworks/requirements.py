@@ -124,6 +124,8 @@ def needed(document: JobDocument) -> frozenset[str]:
     """The capabilities that a job document implies."""
     framework = document.training_config.framework.type
     words = {EXTRAS[framework].name} if framework in EXTRAS else set[str]()
+    if document.inference is not None and document.inference.model.divided == DEEPSPEED:
+        words.add(EXTRAS[DEEPSPEED].name)  # its classes are pickled in the parts of a checkpoint
     if document.output_config.export_format in EXPORTED:
         words.add(EXPORT.name)
     measured = document.inference.benchmarks if document.inference is not None else ()

@@ -4,6 +4,7 @@ The keys of ``TABLES`` define which (framework, training type) pairs exist.
 """
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from app.domain.spec.hyperparameters import rlhf
@@ -58,14 +59,21 @@ def parse(framework: str, training_type: str, raw: Mapping[str, str]) -> dict[st
     """
     if framework == CUSTOM or framework in ENGINES:
         return dict(raw)
-    table = {item.name: item for item in TABLES[framework, training_type]}
+    table, defaults, places = _table(framework, training_type)
     for name in raw:
         if name not in table:
             raise InvalidHyperparameter(name, _unknown(name, framework, training_type))
-    values = {name: item.parse(raw[name]) if name in raw else item.default for name, item in table.items()}
+    values = {**defaults, **{name: table[name].parse(raw[name]) for name in sorted(raw, key=places.__getitem__)}}
     _check_company([table[name] for name in raw], values)
     _check_together(values)
     return values
+
+
+@cache
+def _table(framework: str, training_type: str) -> tuple[dict[str, Hyperparameter], dict[str, Value], dict[str, int]]:
+    """By name: the hyperparameters of a trainer, their defaults, and their places in its table."""
+    table = {item.name: item for item in TABLES[framework, training_type]}
+    return table, {name: item.default for name, item in table.items()}, {name: i for i, name in enumerate(table)}
 
 
 def _unknown(name: str, framework: str, training_type: str) -> str:

@@ -39,7 +39,8 @@ _OF_POLICIES = (
         REWARD_MODEL,
         "text",
         "",
-        "A model that says it instead of reward: a directory, a URI or an id of the hub; one number for each text",
+        "A model that says it instead of reward: the ID of a job that trained one, a directory, a URI or an id of the "
+        "hub; one number for each text",
     ),
     Hyperparameter(
         "num_generations",

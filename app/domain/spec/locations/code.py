@@ -33,6 +33,16 @@ class GitCommit:
     commit: str
     directory: str = ""
 
+    @property
+    def origin(self) -> str:
+        """`https://HOST`, with a port if the URL names one."""
+        return f"https://{authority_of(self.url)}"
+
+    @property
+    def host(self) -> str:
+        """With a port that is not 443."""
+        return authority_of(self.url).lower().removesuffix(":443")
+
 
 def is_git(location: str) -> bool:
     return location.lower().startswith("git+")
@@ -58,8 +68,8 @@ def git_commit(location: str, *, field: str) -> GitCommit:
     url, at, revision = f"https://{address}".rpartition("@")
     if "@" in url or (at and "/" not in url.removeprefix("https://")):
         raise BadSpec(
-            "a URI holds no user or password, which all users of the project would see; upload the code of a private "
-            "repository with `trainyard submit --code DIR`",
+            "a URI holds no user or password, which all users of the project would see; put what opens a private "
+            "repository into custom_code_credentials, which is stored encrypted",
             field=field,
         )
     if not at:

@@ -23,6 +23,7 @@ _NAMED = re.compile(
     r"(?::(?P<tag>[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}))?(?:@(?P<digest>sha256:[0-9a-f]{64}))?",
     re.ASCII,
 )
+_REGISTRY = re.compile(_HOST, re.ASCII)
 _PATH = re.compile(rf"{_PART}(?:/{_PART})*", re.ASCII)
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}", re.ASCII)
 
@@ -35,6 +36,10 @@ class ImageReference:
     name: str
     tag: str = ""
     digest: str = ""
+
+    def is_below(self, registry: str) -> bool:
+        """Whether it is an image of this registry, HOST[:PORT], or of this repository or path in one."""
+        return not self.is_local and _is_below(self.name, registry)
 
     @property
     def is_local(self) -> bool:
@@ -73,6 +78,19 @@ def parse(text: str) -> ImageReference:
     digest = found["digest"] or ""
     tag = found["tag"] or ("" if digest else "latest")
     return ImageReference(transport=REGISTRY, name=f"{host}/{path}", tag=tag, digest=digest)
+
+
+def is_registry(text: str) -> bool:
+    """Whether this is HOST[:PORT][/PATH] as references name it, of a registry or of a part of one."""
+    host, _, path = text.partition("/")
+    names_host = _REGISTRY.fullmatch(host) is not None and ("." in host or ":" in host or host == "localhost")
+    return names_host and (path == "" if "/" not in text else _PATH.fullmatch(path) is not None)
+
+
+def closest(reference: ImageReference, registries: Sequence[str]) -> int | None:
+    """The index of the registry or path that the image lies in, of several the longest; None where it lies in none."""
+    holding = [number for number, registry in enumerate(registries) if reference.is_below(registry)]
+    return max(holding, key=lambda number: len(registries[number]), default=None)
 
 
 def _local(transport: str, rest: str) -> ImageReference:

@@ -4,7 +4,7 @@ import os.path
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property, lru_cache
 from urllib.parse import unquote
 
 from app.domain.errors import BadSpec, NotSupportedYet
@@ -65,19 +65,64 @@ class ReadingRules:
     packages: bool = True  # whether jobs may ask for packages
     knows_groups: bool = False  # whether an identity provider says in which groups people are
     real_path: Callable[[str], str] = os.path.normpath
+    remembering_real_path: Callable[[], Callable[[str], str]] | None = None  # for `remembering`; None: a cache
 
     def of(self, project: str) -> "ReadingRules":
         """The rules for jobs of a project."""
-        return replace(
-            self,
-            project=project,
-            output_roots=tuple(root.replace(_PROJECT, project) for root in self.output_roots),
-            image_sources=tuple(source.replace(_PROJECT, project) for source in self.image_sources),
-        )
+        return _of_project(self, project)
 
     def remembering(self) -> "ReadingRules":
         """The rules for the checks of one document, which resolve each path once."""
-        return replace(self, real_path=cache(self.real_path))
+        make = self.remembering_real_path
+        rules = _OfOneDocument.__new__(_OfOneDocument)
+        vars(rules).update(vars(self), real_path=make() if make is not None else cache(self.real_path))
+        vars(rules).pop("places", None)
+        return rules
+
+    @property
+    def places(self) -> "_Places":
+        """Where the platform's directories are."""
+        return _Places.of(self)
+
+
+class _OfOneDocument(ReadingRules):
+    """As `ReadingRules.remembering` says."""
+
+    @cached_property
+    def places(self) -> "_Places":
+        return _Places.of(self)
+
+
+@dataclass(frozen=True)
+class _Places:
+    """Directories with their links resolved."""
+
+    roots: Sequence[str]
+    data_dir: str
+    results: Sequence[str]  # with one subdirectory of results per job
+    uploads: Sequence[str]  # of all projects; what contains them contains results, too
+    claims: str
+
+    @classmethod
+    def of(cls, rules: ReadingRules) -> "_Places":
+        real = rules.real_path
+        data_dir, claims = (real(each) if each else "" for each in (rules.data_dir, rules.claims_dir))
+        stores = [f"{data_dir}/files"] if data_dir else []
+        stores += [real(rules.storage_dir)] if rules.storage_dir else []
+        uploads = [f"{store}/{name}" for store in stores for name in UPLOAD_DIRECTORIES]
+        return cls(
+            [real(root) for root in rules.roots], data_dir, [f"{store}/jobs" for store in stores], uploads, claims
+        )
+
+
+@lru_cache(maxsize=1024)
+def _of_project(rules: ReadingRules, project: str) -> ReadingRules:
+    return replace(
+        rules,
+        project=project,
+        output_roots=tuple(root.replace(_PROJECT, project) for root in rules.output_roots),
+        image_sources=tuple(source.replace(_PROJECT, project) for source in rules.image_sources),
+    )
 
 
 def check_source(location: str, rules: ReadingRules, *, field: str) -> None:
@@ -171,8 +216,7 @@ def check_path(path: str, rules: ReadingRules, *, field: str) -> None:
 
 def _refused_inside(path: str, found: Sequence[str], rules: ReadingRules) -> str:
     """Why a path that lies below a root can't be read; empty for one that lies below none."""
-    roots = [rules.real_path(root) for root in rules.roots]
-    if path.startswith("/") and any(within(real, root) for real in found for root in roots):
+    if path.startswith("/") and any(within(real, root) for real in found for root in rules.places.roots):
         return (
             "is, or contains, a directory of the installation itself, with keys, uploads or the results of all "
             "projects, which jobs may not read; move the files to another directory below a storage root"
@@ -208,44 +252,34 @@ def output_directory(path: str, rules: ReadingRules, *, field: str) -> str:
 
 def readable(real_path: str, rules: ReadingRules) -> bool:
     """Whether jobs may read this absolute path, with links resolved."""
-    roots = [rules.real_path(root) for root in rules.roots]
-    if not any(within(real_path, root) for root in roots):
+    places = rules.places
+    if not _is_in(real_path, places.roots):
         return False
-    results = _results(rules)
-    if any(within(each, real_path) for each in results):
+    if any(within(each, real_path) for each in places.results):
         return False  # contains all projects' results
-    if _holds_claims(real_path, rules) or any(within(real_path, each) for each in _uploads(rules)):
+    if _holds_claims(real_path, places.claims) or _is_in(real_path, places.uploads):
         return False
-    if not rules.data_dir:
+    own = places.data_dir
+    if not own:
         return True
-    own = rules.real_path(rules.data_dir)
     if within(own, real_path):
         return False  # contains keys
-    readable_within = [own + "/files", *(each for each in results if within(each, own))]
-    return not within(real_path, own) or any(within(real_path, each) for each in readable_within)
+    if not within(real_path, own):
+        return True
+    return _is_in(real_path, [own + "/files", *(each for each in places.results if within(each, own))])
+
+
+def _is_in(real_path: str, directories: Sequence[str]) -> bool:
+    """As `within` of one of them."""
+    return f"{real_path}/".startswith(tuple(f"{each.rstrip('/')}/" for each in directories))
 
 
 def job_of_path(real_path: str, rules: ReadingRules) -> str | None:
     """Id of the job whose stored files contain the path, so that the caller can check the project."""
-    for results in _results(rules):
+    for results in rules.places.results:
         if real_path.startswith(results + "/"):
             return real_path[len(results) + 1 :].split("/", 1)[0]
     return None
-
-
-def _results(rules: ReadingRules) -> list[str]:
-    """Directories with one subdirectory of results per job."""
-    return [f"{store}/jobs" for store in _stores(rules)]
-
-
-def _uploads(rules: ReadingRules) -> list[str]:
-    """Directories with the uploaded files of all projects; what contains them contains results, too."""
-    return [f"{store}/{name}" for store in _stores(rules) for name in UPLOAD_DIRECTORIES]
-
-
-def _stores(rules: ReadingRules) -> list[str]:
-    stores = [rules.real_path(rules.data_dir) + "/files"] if rules.data_dir else []
-    return [*stores, rules.real_path(rules.storage_dir)] if rules.storage_dir else stores
 
 
 def _check(location: str, use: Use, rules: ReadingRules, *, field: str) -> None:
@@ -278,17 +312,17 @@ def _listed(directories: tuple[str, ...]) -> str:
 
 def _writable(real_path: str, rules: ReadingRules) -> bool:
     """Whether results may be written to this absolute path, with links resolved."""
-    if not any(within(real_path, rules.real_path(root)) for root in rules.roots):
+    places = rules.places
+    if not _is_in(real_path, places.roots):
         return False
     own = [rules.real_path(each) for each in (rules.data_dir, rules.storage_dir) if each]
-    return not _holds_claims(real_path, rules) and not any(
+    return not _holds_claims(real_path, places.claims) and not any(
         within(real_path, each) or within(each, real_path) for each in own
     )
 
 
-def _holds_claims(real_path: str, rules: ReadingRules) -> bool:
+def _holds_claims(real_path: str, claims: str) -> bool:
     """Whether it is a volume claim or in one, or contains those of all projects."""
-    claims = rules.real_path(rules.claims_dir) if rules.claims_dir else ""
     return bool(claims) and (within(real_path, claims) or within(claims, real_path))
 
 

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 from app.domain.errors import BadSpec, NotSupportedYet
 from app.domain.spec.document import benchmark_files, benchmark_judges, evaluates, is_custom
-from app.domain.spec.hyperparameters.trainer_arguments import HF_TRAINER
 from app.domain.spec.model import BEST, CHECKPOINT, END, JobDocument
 from app.domain.spec.rules.output import GGUF, ONNX, trains_adapter
 from app.domain.spec.secrets import unsigned
@@ -26,15 +25,9 @@ def exports_adapter(document: JobDocument) -> bool:
 def evaluations_have_a_model(document: JobDocument) -> None:
     """What is measured has to be weights that an engine loads."""
     for field, on in _planned(document):
-        framework = document.training_config.framework.type
         if is_custom(document):
             raise NotSupportedYet(
                 f"what a custom script writes may be no model; leave evaluations out, and {_OWN}", field=field
-            )
-        if on != END and framework != HF_TRAINER:
-            raise NotSupportedYet(
-                f"checkpoints of {framework} are divided among ranks and can't be loaded as a model; set on to {END}",
-                field=f"{field}.on",
             )
         form = document.output_config.export_format
         if on == END and form in (GGUF, ONNX):

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 
 from app.domain.errors import BadSpec, InvalidRequest
-from app.domain.spec.credentials import CREDENTIALS, OPTIONS, check_access, kind_of_place
+from app.domain.spec.credentials import CREDENTIALS, OPTIONS, check_access, check_code_credentials, kind_of_place
 from app.domain.spec.document import NEEDING_A_GPU, locations
 from app.domain.spec.frameworks.custom import CODE_DIR, SCRIPT
 from app.domain.spec.hyperparameters.rlhf import REWARD_MODEL
@@ -39,12 +39,13 @@ from app.domain.spec.rules import (
     mounts,
     output,
     packages,
+    registry_logins,
     role_programs,
     roles,
     tracking,
     training,
 )
-from app.domain.spec.secrets import MODEL_PATH, Place, parts_with_credentials
+from app.domain.spec.secrets import CODE_LOGIN, MODEL_PATH, Place, parts_with_credentials
 from app.domain.units import WHOLE
 
 __all__ = ["RULES", "check", "locations"]
@@ -61,6 +62,7 @@ def check(document: JobDocument, rules: ReadingRules) -> None:
     else:
         role_programs.engine_has_whole_weights(document)
         _check_program(document, rules)
+    registry_logins.logins_open_images(document)
 
 
 def _check_program(document: JobDocument, rules: ReadingRules) -> None:
@@ -260,6 +262,9 @@ def _same(first: str, second: str, rules: ReadingRules) -> bool:
 
 def _check_access(document: JobDocument, rules: ReadingRules) -> None:
     """Each place's own credentials and options; it was checked before that the place itself is one."""
+    framework = document.training_config.framework
+    if framework.custom_code_credentials:
+        check_code_credentials(framework.custom_code_credentials, framework.custom_code_dir, field=CODE_LOGIN)
     for part, at in parts_with_credentials(document):
         asked = CREDENTIALS if part.credentials else OPTIONS
         if not getattr(part, asked):

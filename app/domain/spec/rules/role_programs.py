@@ -144,13 +144,19 @@ def divided_base_is_on_devices_of_one_kind(document: JobDocument) -> None:
     train = _device_kind(document, document.tasks[0])
     for number, role in enumerate(document.tasks):
         kind = _device_kind(document, role) if role.program == ROLLOUT else train
-        if train and kind and kind != train:
+        # auto takes GPUs where any node has one, so nodes that come later decide.
+        if kind != train and "cpu" in (kind, train):
+            whose, other = (number, train) if train else (0, kind)
             raise BadSpec(
-                f"the rollouts have {kind} devices and the training {train} ones: with {USE_LORA} their base models "
-                f"are compared, which {trainer(document)[0]} does for one kind when it divides the base; ask for "
-                f"device_type {train}, or train with {WHOLE}",
-                field=f"tasks.{number}.resource_config.device_type",
+                f"the rollouts have {_devices(kind)} and the training {_devices(train)}: with {USE_LORA} their base "
+                f"models are compared, which {trainer(document)[0]} does for one kind when it divides the base; ask "
+                f"for device_type {other} here, or train with {WHOLE}",
+                field=f"tasks.{whose}.resource_config.device_type",
             )
+
+
+def _devices(kind: str) -> str:
+    return f"{kind} devices" if kind else "those of device_type auto, GPUs where any node has one"
 
 
 def _divides_a_base(document: JobDocument) -> bool:

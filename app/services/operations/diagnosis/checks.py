@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from app.domain.errors import TrainyardError
-from app.services.operations.diagnosis import broker, database, machine, outcomes, processes, secrets, stuck
+from app.services.operations.diagnosis import broker, database, machine, mail, outcomes, processes, secrets, stuck
 from app.services.operations.diagnosis.findings import Finding, Findings, Level, failed, skipped
 from app.services.operations.diagnosis.site import Site
 
@@ -42,6 +42,7 @@ CHECKS = (
     Check("images", machine.images),
     Check("warm starts", machine.warm_starts),
     Check("GPU driver", machine.gpu_driver),
+    Check("mail server", mail.server),
     Check("API address", machine.api_address),
     Check("Flower address", machine.flower_address),
     Check("coordinators", processes.coordinators, SCHEMA),

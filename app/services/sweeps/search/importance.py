@@ -1,5 +1,6 @@
 """The importance of a sweep's parameters, computed by the process that knows Optuna."""
 
+import json
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any
@@ -29,7 +30,7 @@ def answer(asked: Mapping[str, Any], *, command: Sequence[str] = COMMAND) -> dic
     """
     with REQUEST_SLOTS, closing(SearchChild(command)) as child:
         try:
-            found = child.ask({**asked}, seconds=ANSWER_SECONDS)
+            found = child.ask(json.dumps({**asked}), seconds=ANSWER_SECONDS)
         except ChildFailed as error:
             raise SearchUnavailable(f"the process that computes importances failed: {error}; retry later") from error
     if "missing" in found:

@@ -50,11 +50,12 @@ class SearchChild:
     def is_alive(self) -> bool:
         return self._process.poll() is None
 
-    def ask(self, question: dict[str, Any], *, seconds: float) -> dict[str, Any]:
-        """Its answer within so many seconds. Raises ChildFailed."""
+    def ask(self, question: str, *, seconds: float) -> dict[str, Any]:
+        """Its answer to a JSON object, which is not empty, within so many seconds. Raises ChildFailed."""
         self._asked += 1
         deadline = time.monotonic() + seconds
-        self._write(f"{json.dumps({'id': self._asked, **question})}\n".encode(), deadline)
+        # Put into the text: that of a large sweep has megabytes.
+        self._write(f'{{"id": {self._asked}, {question[1:]}\n'.encode(), deadline)
         answer: dict[str, Any] = json.loads(self._read(deadline))
         if answer["id"] != self._asked:
             raise ChildFailed(f"it answered question {answer['id']} in place of {self._asked}")

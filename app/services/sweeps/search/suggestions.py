@@ -110,7 +110,8 @@ class Suggestions:
             self._answers.clear()
 
     def _remembered(self, question: dict[str, Any]) -> dict[str, Any]:
-        key = hashlib.sha256(json.dumps(question).encode()).hexdigest()
+        text = json.dumps(question)
+        key = hashlib.sha256(text.encode()).hexdigest()
         if key in self._answers:
             return self._answers[key]
         if self._failures.get(key, 0.0) > time.monotonic():
@@ -118,7 +119,7 @@ class Suggestions:
                 f"the process of method {question['method']['name']} failed; it is asked again later"
             )
         try:
-            answer = self._ask(question)
+            answer = self._ask(question, text)
         except SearchUnavailable:
             self._failures = {key: time.monotonic() + _REST_SECONDS}
             raise
@@ -127,11 +128,11 @@ class Suggestions:
             self._answers.popitem(last=False)
         return answer
 
-    def _ask(self, question: dict[str, Any]) -> dict[str, Any]:
+    def _ask(self, question: dict[str, Any], text: str) -> dict[str, Any]:
         with self._lock:
             for _ in range(_ATTEMPTS):
                 try:
-                    return self._living_child().ask(question, seconds=self._answer_seconds)
+                    return self._living_child().ask(text, seconds=self._answer_seconds)
                 except ChildFailed as error:
                     failure = error
                     self._end()

@@ -1,9 +1,10 @@
-"""Projects: creating, describing and deleting them, what their jobs may connect to, and what these demand of nodes."""
+"""Projects: creating, describing and deleting them, what their jobs may connect to, mount and demand of nodes."""
 
 from typing import Any
 
 from flask import Blueprint, Response, url_for
 
+from app.domain.administration import CREATE_CLAIMS, USE_CLAIMS
 from app.http.context import caller, plane
 from app.http.operation import operation
 from app.http.pagination import page_request
@@ -23,6 +24,7 @@ from app.web.pages import done
 
 blueprint = Blueprint("web_admin_projects", __name__)
 _CREATE, _CHANGE = CreateProjectSchema(), ChangeProjectSchema()
+_CLAIM_RIGHTS = {CREATE_CLAIMS: "jobs may create missing ones", USE_CLAIMS: "existing ones only"}
 
 
 class ProjectListSchema(WebListSchema):
@@ -35,6 +37,7 @@ class ProjectFormSchema(RequestSchema):
     name = Text()
     description = Text(load_default="")
     egress = Lines(load_default=[])
+    claims = Text()
     required_capabilities = Lines(load_default=[])
 
 
@@ -60,12 +63,12 @@ def project(name: str) -> Response:
     with plane().db.read() as session:
         found = service.visible(session, caller(), name)
         usage = project_quotas.usage(session, name)
-    return admin_page("admin/project.html", project=found, usage=usage)
+    return admin_page("admin/project.html", project=found, usage=usage, claim_rights=_CLAIM_RIGHTS)
 
 
 @blueprint.post("/admin/projects/<name>")
 @operation(
-    "Set the description, the services and the demands of a project",
+    "Set the description, the services, the claims and the demands of a project",
     permission=Permission.CLUSTER_ADMIN,
     media="html",
     **form(ProjectFormSchema),

@@ -103,6 +103,17 @@ def test_base_model_that_a_job_has_made_takes_the_place_of_a_model(database, sto
     assert (asked.model.path, weights) == (result, storage.local_path(f"jobs/{job_id}/checkpoints/c"))
 
 
+def test_reward_model_that_a_job_has_made_is_what_judges(database, storage, trained, tmp_path):
+    job_id, _ = trained
+    values = {"algorithm": "grpo", "reward_model_id": job_id}
+    document = make_document(training_config={"training_type": "RLHF", "hyperparameters": values})
+
+    sources, _ = taken(database, storage, tmp_path, document)
+
+    result = storage.local_path(f"jobs/{job_id}/artifacts")
+    assert (sources.reward_model.path, sources.readable) == (result, (result,))
+
+
 def test_training_that_continues_an_adapter_has_its_tokenizer(database, storage, trained, tmp_path):
     job_id, _ = trained
     base = {"model_id": "demo/model", "job_id": job_id}

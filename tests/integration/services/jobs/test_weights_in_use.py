@@ -12,7 +12,7 @@ from app.models import Checkpoint, Job
 from app.services.access.api_keys import ADMINISTRATOR
 from app.services.attempts import checkpoints
 from app.services.jobs import deletion, start_points
-from tests.builders.factories import make_checkpoint, make_job
+from tests.builders.factories import make_checkpoint, make_document, make_job
 from tests.builders.shards import batch_document
 from tests.systems.apps import Api
 
@@ -50,6 +50,17 @@ def test_job_is_deleted_only_when_no_unfinished_job_uses_its_weights(api: Api, *
     delete(api, trained.id)
     with api.db.read() as session:
         assert session.get(Job, trained.id) is None
+
+
+def test_job_is_deleted_only_when_no_unfinished_job_is_judged_by_its_model(api: Api) -> None:
+    with api.db.write() as session:
+        trained = make_job(session, state=JobState.COMPLETED)
+        values = {"algorithm": "grpo", "reward_model_id": trained.id}
+        document = make_document(training_config={"training_type": "RLHF", "hyperparameters": values})
+        reader = make_job(session, state=JobState.PAUSED, document=document).id
+
+    with pytest.raises(StillNeeded, match=f"job {reader} has not ended and reads from {trained.id}"):
+        delete(api, trained.id)
 
 
 def test_checkpoint_is_retired_only_when_no_unfinished_job_uses_it(api: Api) -> None:

@@ -68,6 +68,15 @@ def test_what_is_no_adapter_of_the_model_is_refused_with_both_models(database: D
             found(session, lora(session, base_model={"model_id": BASE, "from_config": True}))
 
 
+def test_divided_checkpoint_is_served_by_a_service_of_its_own(database: Database) -> None:
+    with database.write() as session:
+        job = lora(session, framework={"type": "FSDP"})
+
+        assert found(session, job).job_id == job.id
+        with pytest.raises(Conflict, match=f"make a service of it \\(trainyard serve {job.id}@ckpt-1\\)"):
+            found(session, job, checkpoint_id="ckpt-1")
+
+
 def test_jobs_of_other_projects_do_not_exist(database: Database) -> None:
     with database.write() as session:
         job = lora(session)

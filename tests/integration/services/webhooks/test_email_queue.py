@@ -58,6 +58,21 @@ def test_an_email_is_tried_again_only_for_those_whom_it_has_not_reached(
     assert webhook(database, hook).failures == 0
 
 
+def test_who_is_refused_for_good_stays_noted_while_others_wait(database: Database, turns: Turns, clock: Clock) -> None:
+    hook, (first,) = make_deliveries(database, of_hook=OF_EMAILS)
+    problem = f"not to {ANA}: 550 gone; not to {BO}: 450 later"
+    turns.settle(taken(turns, hook), Posted(status_code=550, problem=problem, refused={ANA: "550 gone"}), go_on=True)
+
+    clock.pass_until(webhook(database, hook).rests_until)
+    parcel = taken(turns, hook)
+    assert (parcel.reached, parcel.refused) == ((), {ANA: "550 gone"})
+    end = Posted(status_code=250, problem=f"not to {ANA}: 550 gone", reached=(BO,), is_final=True)
+    turns.settle(parcel, end, go_on=True)
+
+    row = delivery(database, first)
+    assert (row.state, row.tries, row.problem) == ("delivered", 2, end.problem)
+
+
 def test_whom_another_turn_has_reached_stays_noted(database: Database, turns: Turns, clock: Clock) -> None:
     hook, (first,) = make_deliveries(database, of_hook=OF_EMAILS)
     late = taken(turns, hook)

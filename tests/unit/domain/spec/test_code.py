@@ -1,11 +1,16 @@
 """Where code is: uploaded bundles, commits of repositories, and scripts in them."""
 
+from typing import Any
+
 import pytest
 
 from app.domain.errors import BadSpec
+from app.domain.spec.credentials import texts_of
 from app.domain.spec.frameworks.custom import below
 from app.domain.spec.locations.code import GitCommit, check_bundle, git_commit, is_bundle
 from app.domain.spec.locations.uploads import check_directory, without_scheme
+from app.domain.spec.secrets import CODE_LOGIN
+from tests.builders.submitted import changed, custom, refusal, spec_of
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 FILE_ID = "file-01935b5f-7c00-7abc-8def-0123456789ab"
@@ -87,3 +92,46 @@ def test_code_is_an_uploaded_directory() -> None:
     check_directory(FILE_ID, "directory", field="f")
     with pytest.raises(BadSpec, match="trainyard data push DIR"):
         check_directory(FILE_ID, "user_data", field="f")
+
+
+def private(code: str | None, **login: str) -> dict[str, Any]:
+    places = () if code is None else (("training_config.framework.custom_code_dir", code),)
+    return changed(
+        ("training_config.framework.custom_script_path", "train.py"), *places, (CODE_LOGIN, login), start=custom()
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "login", "field"),
+    [
+        (None, {"token": "t"}, ""),
+        (FILE_ID, {"token": "t"}, ""),
+        (f"{REPOSITORY}@{COMMIT}", {"password": "p"}, ""),
+        (f"{REPOSITORY}@{COMMIT}", {"token": "t", "username": "u", "password": "p"}, ""),
+        (f"{REPOSITORY}@{COMMIT}", {"host": "example.org"}, ""),
+        (f"{REPOSITORY}@{COMMIT}", {"token": "a b"}, ".token"),
+        (f"{REPOSITORY}@{COMMIT}", {"token": "***"}, ".token"),
+        (f"{REPOSITORY}@{COMMIT}", {"username": "a:b", "password": "p"}, ".username"),
+        (f"{REPOSITORY}@{COMMIT}", {"key": "t"}, ".key"),
+        (f"{REPOSITORY}@{COMMIT}", {"token": "t", "host": "other.example"}, ".host"),
+    ],
+)
+def test_login_of_a_repository_is_whole_and_for_its_host(code: str | None, login: dict[str, str], field: str) -> None:
+    assert refusal(private(code, **login)).field == CODE_LOGIN + field
+
+
+def test_login_is_for_code_of_scripts() -> None:
+    error = refusal(changed((CODE_LOGIN, {"token": "t"})))
+
+    assert (error.field, "is for framework CUSTOM only" in error.message) == (CODE_LOGIN, True)
+
+
+def test_login_is_taken_out_of_the_document() -> None:
+    spec = spec_of(private(f"{REPOSITORY}@{COMMIT}", username="me", password="s3cret", host="example.org"))
+
+    assert spec.secrets == {
+        f"{CODE_LOGIN}.{name}": value
+        for name, value in {"username": "me", "password": "s3cret", "host": "example.org"}.items()
+    }
+    assert sorted(texts_of(spec.secrets)) == ["me", "s3cret"], "logs may show the host"
+    assert set(spec.document.training_config.framework.custom_code_credentials.values()) == {"***"}

@@ -84,7 +84,8 @@ def test_optional_section_is_an_object_too(section: str) -> None:
 def test_secrets_are_not_printed() -> None:
     secret = "s3cr3t"
     output = {"hub_token": secret, "credentials": {"token": secret}}
-    document = {"training_config": {"environment": {"TOKEN": secret}}, "output_config": output}
+    framework = {"custom_code_credentials": {"token": secret}}
+    document = {"training_config": {"environment": {"TOKEN": secret}, "framework": framework}, "output_config": output}
 
     assert secret not in repr(JobDocument.from_json(document))
 

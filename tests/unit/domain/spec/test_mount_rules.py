@@ -53,7 +53,7 @@ def test_path_that_no_job_may_have_is_refused_with_a_way_out(path, why):
         ({"type": "empty", "claim": "c"}, "claim", "only for type claim"),
         ({"type": "output", "read_only": True}, "read_only", "only for type claim"),
         ({"type": "data", "create": True}, "create", "only for type claim"),
-        ({"type": "claim", "claim": "c", "size_mb": 1}, "size_mb", "only for type memory"),
+        ({"type": "claim", "claim": "c", "size_mb": 1, "read_only": True}, "size_mb", "without read_only"),
         ({"type": "claim", "claim": "c", "sub_path": "../d"}, "sub_path", "must be relative"),
         ({"type": "claim", "claim": "all"}, "read_only", "a claim of all projects, which jobs only read"),
         ({"type": "claim", "claim": "all", "create": True}, "create", "a claim of all projects; leave create out"),

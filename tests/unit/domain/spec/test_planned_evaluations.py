@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from app.domain.errors import BadSpec, InvalidRequest
+from app.domain.evaluations import planned
 from app.domain.evaluations.planned_rules import planned_documents
 from app.domain.evaluations.rules import refuse_bad_benchmarks, without_effect
 from app.domain.spec.document import benchmark_files, locations
@@ -39,6 +40,17 @@ def test_plan_is_stored_as_it_was_given(on: str) -> None:
     )
 
 
+@pytest.mark.parametrize(("framework", "divided"), [("HF_TRAINER", ""), ("FSDP", "FSDP")])
+def test_plan_for_checkpoints_says_who_has_divided_them(framework: str, divided: str) -> None:
+    document = changed(plan(on="checkpoint"), trained_by(framework), VALIDATED)
+    spec_of(document)  # raises what a submission would
+
+    trained = JobDocument.from_json(document)
+    models = [planned.subject(trained, job_id="job-1", checkpoint_id=each).model for each in ("ckpt-1", None)]
+
+    assert [each.divided for each in models] == [divided, ""]
+
+
 def test_sampling_of_a_plan_without_effect_is_named() -> None:
     document = JobDocument.from_json(changed(plan(MATCH, {**MATCH, "name": "f1", "parameters": {"top_p": 0.5}})))
 
@@ -58,7 +70,6 @@ def test_place_of_a_dataset_is_among_what_the_job_reads() -> None:
 @pytest.mark.parametrize(
     ("changes", "field", "said"),
     [
-        ([plan(on="checkpoint"), trained_by("FSDP")], f"{PLANS}.0.on", "set on to end"),
         ([plan(on="best")], f"{PLANS}.0.on", "validation_split"),
         ([plan(), ("output_config.export_format", "gguf")], f"{PLANS}.0.on", "no engine loads"),
         ([plan({"name": "f1", "dataset": {"path": " "}})], f"{PLANS}.0.benchmarks.0.dataset.path", "empty"),

@@ -112,16 +112,23 @@ def test_a_base_that_is_divided_is_compared_on_devices_of_one_kind() -> None:
     for framework, trains in ((fsdp, TRAIN), (zero, TRAIN), (zero, one)):
         error = refusal(document(trains, on_cpu, **framework, **adapter))
         assert error.field == "tasks.1.resource_config.device_type"
-        assert "ask for device_type cuda, or train with HF_TRAINER" in error.message
+        assert "ask for device_type cuda here, or train with HF_TRAINER" in error.message
     gpus = {**ROLLS, "resource_config": {"gpu_type": "H100"}}
     slots = {**TRAIN, "resource_config": {"gpu_count": 2, "device_type": "cpu"}}
     assert "ask for device_type cpu" in refusal(document(slots, gpus, **fsdp, **adapter)).message
+    auto: dict[str, Any] = {**TRAIN, "resource_config": {"gpu_count": 2}}
+    for trains, rolls, number in ((slots, ROLLS, 1), (auto, on_cpu, 0)):
+        error = refusal(document(trains, rolls, **fsdp, **adapter))
+        assert error.field == f"tasks.{number}.resource_config.device_type"
+        assert "auto, GPUs where any node has one" in error.message
+        assert "ask for device_type cpu here" in error.message
 
     nowhere_divided = {"training_config__framework": {"type": "DEEPSPEED", "config": {"zero_stage": "2"}}}
     for framework, trains in ((fsdp, one), (nowhere_divided, TRAIN), ({}, TRAIN)):
         assert has_rollouts(spec_of(document(trains, on_cpu, **framework, **adapter)).document)
     assert has_rollouts(spec_of(document(TRAIN, on_cpu, **fsdp)).document), "nothing is frozen"
-    assert has_rollouts(spec_of(document(TRAIN, ROLLS, **fsdp, **adapter)).document), "the nodes decide"
+    for trains, rolls in ((TRAIN, ROLLS), (auto, ROLLS), (auto, gpus), (slots, on_cpu)):
+        assert has_rollouts(spec_of(document(trains, rolls, **fsdp, **adapter)).document), "one kind, on any nodes"
 
 
 def test_a_job_without_roles_trains_what_it_is() -> None:

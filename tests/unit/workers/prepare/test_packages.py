@@ -211,6 +211,21 @@ def test_interpreters_that_sandboxes_do_not_show_are_not_offered(tmp_path):
     assert {"python:3.93", "python:3.94"}.isdisjoint(offered)
 
 
+def test_interpreter_whose_libraries_sandboxes_do_not_show_is_not_offered(tmp_path):
+    """As one that was moved, and finds its shared library where it was built."""
+    software = tmp_path / "software"
+    for minor, directory in (("3.88", software), ("3.87", tmp_path / "built")):
+        mapped = f"7f00-7f01 r-xp 00000000 08:01 42  {directory}/lib/libpython{minor}.so.1.0"
+        make_interpreter(
+            software / f"bin/python{minor}", f"echo {minor}.1; echo '7f00-7f01 rw-p 0 0:0 0 [heap]'; echo '{mapped}'"
+        )
+
+    offered = {*package_capabilities(PackagesSettings(), (software,))}
+
+    assert "python:3.88" in offered
+    assert "python:3.87" not in offered
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives files to another user")
 def test_links_of_other_users_lead_to_no_interpreter(tmp_path):
     shared = tmp_path / "shared"

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import psutil
@@ -99,17 +100,16 @@ def test_a_population_begins_with_random_draws_and_enqueued_trials_and_has_no_ot
     assert suggestions.child_pid is None
 
 
-@pytest.mark.parametrize("name", CHILDS_METHODS)
-def test_a_new_child_suggests_what_a_busy_one_does(start, busy, name):
-    new, spec = start(), spec_of(name)
-    for parameters in (PLAIN, CONDITIONAL):
-        space = space_of(parameters)
+def test_a_new_child_suggests_what_a_busy_one_does(start, busy):
+    new = start()
+    for name, parameters in product(CHILDS_METHODS, (PLAIN, CONDITIONAL)):
+        spec, space = spec_of(name), space_of(parameters)
         history = mixed_history(space, 40)
 
         found = busy.suggest(spec, space, number=40, observations=history)
 
-        assert space.check(found.values, field="values") == found.values
-        assert new.suggest(spec, space, number=40, observations=history[::-1]) == found
+        assert space.check(found.values, field="values") == found.values, name
+        assert new.suggest(spec, space, number=40, observations=history[::-1]) == found, name
 
 
 @pytest.mark.long
@@ -222,15 +222,15 @@ def test_startup_trials_are_random_and_need_no_child(start, name, states):
         suggestions.suggest(spec, SPACE, number=40, observations=[*others, *counted[:3]])
 
 
-def test_a_condition_that_is_never_met_is_bad_input(start):
+def test_a_condition_that_is_never_met_is_bad_input(busy):
     with pytest.raises(BadSpec, match="'x > 9' was never met") as refused:
-        start().suggest(spec_of(ASKING), space_of(NUMBERS, "x > 9"), number=0, observations=[])
+        busy.suggest(spec_of(ASKING), space_of(NUMBERS, "x > 9"), number=0, observations=[])
 
     assert refused.value.field == "require"
 
 
-def test_failed_trials_count_as_the_worst_value_where_the_document_says_so(start):
-    suggestions, history = start(), mixed_history(SPACE, 40)
+def test_failed_trials_count_as_the_worst_value_where_the_document_says_so(busy):
+    history = mixed_history(SPACE, 40)
     spec = spec_of("tpe")
     penalizing = SweepSpec(method=spec.method, objectives=spec.objectives, on_failed_trials=FailedTrials(penalize=True))
     worst = max(each.objectives for each in history if each.state == "completed")
@@ -241,13 +241,13 @@ def test_failed_trials_count_as_the_worst_value_where_the_document_says_so(start
         for each in history
     ]
 
-    found = suggestions.suggest(penalizing, SPACE, number=40, observations=history)
+    found = busy.suggest(penalizing, SPACE, number=40, observations=history)
 
-    assert found == suggestions.suggest(spec, SPACE, number=40, observations=as_worst)
-    assert found != suggestions.suggest(spec, SPACE, number=40, observations=history)
+    assert found == busy.suggest(spec, SPACE, number=40, observations=as_worst)
+    assert found != busy.suggest(spec, SPACE, number=40, observations=history)
 
 
-def test_a_failed_trial_that_counts_is_the_worst_at_every_rung(start):
+def test_a_failed_trial_that_counts_is_the_worst_at_every_rung(busy):
     """Of bohb, which learns from the values there."""
     history = [
         *(
@@ -265,12 +265,11 @@ def test_a_failed_trial_that_counts_is_the_worst_at_every_rung(start):
     ]
     spec = spec_of("bohb", startup_trials=30)  # more than have completed
     penalizing = replace(spec, on_failed_trials=FailedTrials(penalize=True))
-    suggestions = start()
 
-    found = [suggestions.suggest(penalizing, SPACE, number=n, observations=history) for n in range(40, 46)]
+    found = [busy.suggest(penalizing, SPACE, number=n, observations=history) for n in range(40, 46)]
 
-    assert found == [suggestions.suggest(spec, SPACE, number=n, observations=as_worst) for n in range(40, 46)]
-    assert found != [suggestions.suggest(spec, SPACE, number=n, observations=history) for n in range(40, 46)]
+    assert found == [busy.suggest(spec, SPACE, number=n, observations=as_worst) for n in range(40, 46)]
+    assert found != [busy.suggest(spec, SPACE, number=n, observations=history) for n in range(40, 46)]
 
 
 def test_the_child_has_nothing_of_this_processs_environment(start, monkeypatch):

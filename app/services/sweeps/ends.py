@@ -1,0 +1,47 @@
+"""Which jobs of trials have ended since a moment ago, so that the next trial begins at once.
+
+The change counter is read twice a second: up to half a second of every short trial would pass without a device.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+
+from sqlalchemy import select
+
+from app.database.engine import Database
+from app.domain.lifecycle.states import TERMINAL
+from app.domain.sweeps.states import TrialState
+from app.models import Job, Trial
+
+# Of the time since the last end: by so much the next one may be noticed late.
+SHARE = 0.025
+SHORTEST_SECONDS, LONGEST_SECONDS = 0.025, 0.5
+
+
+class Ends:
+    """One loop's view of the ends of trials; not thread-safe.
+
+    ``seconds``: how long to wait before asking again. Where trials last for minutes, it is mostly as long as between
+    two readings of the change counter.
+    """
+
+    def __init__(self, db: Database, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._db, self._clock = db, clock
+        self._seen: frozenset[str] = frozenset()
+        self._newest_at = float("-inf")
+        self.seconds = LONGEST_SECONDS
+
+    def any_new(self, sweep_ids: Sequence[str]) -> bool:
+        """Whether the job of a running trial has ended that had not when this was asked last. Raises database errors.
+
+        One statement. A trial that waits for others, or for its evaluation, is new only once.
+        """
+        query = select(Job.id).join(Trial, Trial.job_id == Job.id)
+        query = query.where(Trial.sweep_id.in_(sweep_ids), Trial.state == TrialState.RUNNING, Job.status.in_(TERMINAL))
+        with self._db.query() as connection:
+            ended = frozenset(connection.scalars(query))
+        new, self._seen = ended - self._seen, ended
+        if new:
+            self._newest_at = self._clock()
+        self.seconds = min(max((self._clock() - self._newest_at) * SHARE, SHORTEST_SECONDS), LONGEST_SECONDS)
+        return bool(new)
