@@ -5,12 +5,14 @@ import sys
 
 # Name → module with a `main(arguments)`; docs/benchmarks holds what they printed.
 BENCHMARKS = {
+    "batches": "benchmarks.batches",
     "checkpoint_stall": "benchmarks.checkpoint_stall",
     "cli": "benchmarks.cli",
     "data_memory": "benchmarks.data_memory",
     "dispatch": "benchmarks.dispatch",
     "footprint": "benchmarks.footprint",
     "gateway": "benchmarks.gateway",
+    "inference": "benchmarks.inference",
     "interactive": "benchmarks.interactive",
     "logs": "benchmarks.logs",
     "memory": "benchmarks.memory",
@@ -23,6 +25,7 @@ BENCHMARKS = {
     "rollouts": "benchmarks.rollouts",
     "sandbox": "benchmarks.sandbox",
     "scale": "benchmarks.scale",
+    "serving": "benchmarks.serving",
     "simulation": "benchmarks.simulation",
     "start": "benchmarks.start",
     "submit": "benchmarks.submit",

@@ -18,6 +18,7 @@ def test_no_environment_makes_valid_settings(tmp_path):
 
 
 def test_every_setting_accepts_its_own_default_and_has_a_meaning():
+    assert settings_table() != []
     for variable, default, meaning in settings_table():
         settings = load_settings({variable: default} if default else {})
 
