@@ -6,10 +6,11 @@
 The loop of a coordinator takes a sweep further in this process, with the process of the method as in the product, on a
 database with as many trials that have ended as ``--observed`` says. A round: a job ends, and the time runs until the
 next trial and its job are stored. With ``--together`` as many jobs end, and the time is that until as many trials are
-stored. Beside it stand SQL statements and processor time for a trial, that of the method's process and of the database
-included, which hardly depend on other load of the machine. Nothing trains: the losses by which the worth
-is measured are those of a made-up bowl, whose values fall with the steps. Then a real coordinator runs `--trials` short
-trials (`benchmarks/sweep_trials.py`; 0: none). One JSON line on standard output, a table on standard error.
+stored, for which there is no goal. Beside it stand SQL statements and processor time for a trial, that of the method's
+process and of the database included, which hardly depend on other load of the machine. Nothing trains: the losses by
+which the worth is measured are those of a made-up bowl, whose values fall with the steps. Then a real coordinator runs
+`--trials` short trials (`benchmarks/sweep_trials.py`; 0: none). One JSON line on standard output, a table on standard
+error.
 """
 
 import argparse
@@ -246,12 +247,17 @@ def _spread(seconds: Sequence[float]) -> dict[str, float]:
     return {"p50": statistics.median(ordered), "p95": ordered[min(len(ordered) - 1, round(len(ordered) * 0.95))]}
 
 
+def _goal(together: int, row: Mapping[str, Any]) -> str:
+    """It is one for a single trial that ends."""
+    return f"≤ {END_TO_NEXT_SECONDS[row['method']]} s" if together == 1 else "–"
+
+
 def table(report: Mapping[str, Any]) -> str:
     heads = ("database", "method", "observed", "p50", "p95", "goal (1,000)", "processor time", "statements")
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     lines += [
         f"| {row['database']} | {row['method']} | {row['observed']} | {row['p50']:.3f} s | {row['p95']:.3f} s "
-        f"| ≤ {END_TO_NEXT_SECONDS[row['method']]} s | {row['cpu']:.3f} s | {row['statements']:.1f} |"
+        f"| {_goal(report['together'], row)} | {row['cpu']:.3f} s | {row['statements']:.1f} |"
         for row in report["end_to_next"]
     ]
     worth = report["worth"]

@@ -71,6 +71,18 @@ def http_url(value: str) -> None:
         raise ValueError("expected a URL like https://host/path, with nothing else in it")
 
 
+def redis_url(value: str) -> None:
+    """What Redis' client takes; empty means none."""
+    expected = "expected a URL like redis://host:6379/0, rediss://… or unix://…, with a port up to 65535"
+    try:
+        parts = urlsplit(value)
+        _ = parts.port  # raises ValueError if it is none
+    except ValueError as error:
+        raise ValueError(expected) from error
+    if value and parts.scheme not in ("redis", "rediss", "unix"):
+        raise ValueError(expected)
+
+
 def host_url(value: str) -> None:
     """Empty means none."""
     http_url(value)

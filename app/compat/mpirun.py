@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from app.compat.mpirun_texts import ASSIGNED, CONTINUED, WORD, is_in, is_mpirun
+from app.compat.mpirun_texts import ASSIGNED, CONTINUED, WORD, is_in, is_mpirun, without_quotes
 from app.domain.errors import BadSpec
 from app.domain.spec.frameworks.custom import MPI, PROCESSES, launcher
 from app.domain.spec.model import JobDocument
@@ -177,7 +177,7 @@ def _words_of(text: str, start: int) -> tuple[list[_Word], bool]:
         word = WORD.match(text, at)
         if word is None or word[0].startswith("#"):
             return found, False
-        found.append(_Word("".join(shlex.split(CONTINUED.sub(r"\1\2", word[0]))), word[0], at))
+        found.append(_Word(without_quotes(CONTINUED.sub(r"\1\2", word[0])), word[0], at))
         at = word.end()
 
 

@@ -44,7 +44,9 @@ _WRAPPERS = {
 _AMOUNT = re.compile(r"[0-9][\w.,:/+-]*")
 _EXPANDED = re.compile(r"\$\(([A-Za-z_]\w*)\)|\$\{([A-Za-z_]\w*)\}|\$([A-Za-z_]\w*)", re.ASCII)
 _DEFAULT = re.compile(r"\$\{[A-Za-z_]\w*:?[-=+]([^{}]*)\}", re.ASCII)
-_MOST_EXPANDED = 1 << 20  # characters; a text that gets longer by variables with mpirun is taken for one that starts it
+_MOST_EXPANDED = 1 << 16  # characters; a text that gets longer by variables with mpirun is taken for one that starts it
+_QUOTED = re.compile(r"""'([^']*)'|"((?:[^"\\]|\\.)*)"|\\(.)""", re.DOTALL)
+_ESCAPED_IN_QUOTES = re.compile(r"""\\(["\\])""")
 
 
 def is_mpirun(word: str) -> bool:
@@ -121,7 +123,7 @@ def _starts(words: Sequence[str], shells: int) -> bool:
     words = list(takewhile(lambda word: not word.rpartition("/")[2].startswith("python"), words))
     first = (n for n, word in enumerate(words) if word not in _BEFORE_COMMANDS and not ASSIGNED.match(word))
     at = next(first, len(words))
-    program, rest = (_value(words[at]) if at < len(words) else ""), words[at + 1 :]
+    program, rest = (without_quotes(words[at]) if at < len(words) else ""), words[at + 1 :]
     if program in _NAMES_ONLY or (program == "command" and rest[:1] in (["-v"], ["-V"])):
         return False
     if is_mpirun(program) or any(map(is_mpirun, words)) or is_mpirun(_wrapped(words)):
@@ -134,7 +136,7 @@ def _wrapped(words: Sequence[str]) -> str:
     """The program that a command starts, also by others such as nohup, without the quotes around it."""
     with_values, rest = "", iter(words)
     for word in rest:
-        value = _value(word)
+        value = without_quotes(word)
         if value.startswith("-"):
             if len(value) == 2 and value[1] in with_values:
                 next(rest, "")
@@ -151,11 +153,11 @@ def _texts_of(words: Sequence[str]) -> Sequence[str]:
     options = (number for number in range(shell + 1, len(words)) if _COMMAND_OF_SHELL.fullmatch(words[number]))
     after_option = words[next(options, len(words)) + 1 :]
     if (text := next((word for word in after_option if not word.startswith("-")), None)) is not None:
-        return [_value(text)]
+        return [without_quotes(text)]
     names = [word.rpartition("/")[2] for word in words]
     if (starter := next((number for number, name in enumerate(names) if name in _STARTERS), None)) is not None:
-        return list(map(_value, words[starter + 1 :]))
-    after = [*map(_value, words[names.index("env") :])] if "env" in names else []
+        return list(map(without_quotes, words[starter + 1 :]))
+    after = [*map(without_quotes, words[names.index("env") :])] if "env" in names else []
     split = next((number for number, word in enumerate(after) if _SPLIT.match(word)), len(after))
     attached = [_SPLIT.sub("", word, count=1) for word in after[split : split + 1]]
     first, *following = [*filter(None, attached), *after[split + 1 :]] or [""]  # env splits the first one alone
@@ -166,5 +168,10 @@ def _is_shell(word: str) -> bool:
     return word.rpartition("/")[2] in _SHELLS
 
 
-def _value(word: str) -> str:
-    return "".join(shlex.split(word)) if set(word) & set("'\"\\") else word
+def without_quotes(word: str) -> str:
+    """The word without quotes, as `shlex` reads it, which takes quadratic time for a long word."""
+
+    def content(found: re.Match[str]) -> str:
+        return _ESCAPED_IN_QUOTES.sub(r"\1", found[2]) if found[2] else found[1] or found[3] or ""
+
+    return _QUOTED.sub(content, word)

@@ -9,7 +9,7 @@ from app.domain.spec.image import RegistryLogin
 from app.domain.spec.locations.images import ImageReference, closest, parse
 from app.http.context import backend
 from app.schemas.spec.field_verdicts import warning
-from app.services.access.pull_secrets import logins_of
+from app.services.access.pull_secrets import logins_of, unusable
 from app.services.access.secret_files import LOGINS
 
 _NOT_SET = "secrets are not used: the operator has not set TRAINYARD_SECURITY_SECRETS_DIR"
@@ -31,19 +31,39 @@ def registry_logins(
         why = _NOT_SET if references else "no image of a registry is used"
         warnings += [warning(f"{field}.{name}", why) for name in names]
         return {}
-    owners = dict[str, str]()  # registry → secret
+    owners, lacking = dict[str, str](), dict[str, str]()  # registry → secret; the latter has no password for it
     logins, idle = list[RegistryLogin](), dict.fromkeys(names, _UNNEEDED)
     for name in idle:
         own = logins_of(directory, project, name, field=field)
-        logins += [login for login in own if owners.setdefault(login.registry, name) == name]
+        logins += [login for login in own if login.password and owners.setdefault(login.registry, name) == name]
+        lacking |= {login.registry: name for login in own if not login.password}
         if not own:
             idle[name] = f"the project {project} has no secret {name} with the key {LOGINS}: {_OPERATORS}"
+    _refuse_lacking(project, references, owners, lacking, field=field)
     used = {closest(reference, [login.registry for login in logins]) for reference in references}
     found = [login for number, login in enumerate(logins) if number in used]
     for login in found:
         idle.pop(owners[login.registry], None)
     warnings += [warning(f"{field}.{name}", why) for name, why in idle.items()]
     return {"registry_logins": [login.to_json() for login in found]} if found else {}
+
+
+def _refuse_lacking(
+    project: str,
+    references: Sequence[ImageReference],
+    owners: Mapping[str, str],
+    lacking: Mapping[str, str],
+    *,
+    field: str,
+) -> None:
+    """Raise BadSpec for an image whose closest entry has no password."""
+    registries = [*owners, *(each for each in lacking if each not in owners)]
+    for reference in references:
+        nearest = closest(reference, registries)
+        if nearest is not None and nearest >= len(owners):
+            registry = registries[nearest]
+            why = f"{registry}, where {reference} lies, has no user and password"
+            raise unusable(project, lacking[registry], why, field=field)
 
 
 def _references(document: Mapping[str, Any]) -> Iterator[ImageReference]:

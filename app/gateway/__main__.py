@@ -16,6 +16,7 @@ from config.logging import configure_logging, log_crashes
 from config.redaction import Redaction
 from config.secrets import secrets_of
 from config.settings import Settings, SettingsError, load_settings
+from config.value_rules import redis_url
 
 _FILES = 1 << 16  # connections, and pipes of those whose other side does not read
 # After which a thread that reads the database gives the event loop the interpreter; Python's default is 5 ms.
@@ -29,6 +30,10 @@ def main() -> None:
         settings = load_settings()
     except SettingsError as error:
         sys.exit(str(error))
+    try:
+        redis_url(settings.broker.url)  # its client is loaded at the first wrong key: too late to notice
+    except ValueError as error:
+        sys.exit(f"TRAINYARD_BROKER_URL: {error}")
     if not settings.security.secret_key:
         sys.exit("there is no secret key yet: start the API first, or set TRAINYARD_SECURITY_SECRET_KEY")
     configure_logging(settings.log.level, process="gateway", redaction=Redaction(secrets_of(settings)))

@@ -15,8 +15,9 @@ from app.domain.token_bucket import Rate
 from app.gateway.remembered import Remembered
 from app.models import Service
 from app.security import job_tokens
+from app.security.late_buckets import LateBuckets
 from app.security.permissions import Caller, Permission
-from app.security.rate_limits import LateBuckets, LocalBuckets, RateLimit
+from app.security.rate_limits import LocalBuckets, RateLimit
 from app.services.access import api_keys, denied_requests, projects
 from app.services.access.denied_requests import Denial, DenialThrottle
 from app.services.attempts import job_callers
@@ -47,8 +48,8 @@ class Credentials:
 
     @property
     def digest(self) -> bytes:
-        """Of what decides who asks: memory holds no keys."""
-        return hashlib.sha256(f"{self.project}\n{self.key}".encode()).digest()
+        """Of what decides who asks, and whom failed authentications count against: memory holds no keys."""
+        return hashlib.sha256(f"{self.project}\n{holder_of(self.address)}\n{self.key}".encode()).digest()
 
 
 @dataclass(frozen=True)

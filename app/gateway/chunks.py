@@ -8,7 +8,12 @@ _END = b"\r\n"
 
 
 class BadChunk(ValueError):
-    """What came is no body in chunks, or has extensions or trailers, which no engine sends."""
+    """What came is no body in chunks, or has extensions or trailers, which no engine sends.
+
+    ``content``: what the same piece has of the body before that.
+    """
+
+    content = b""
 
 
 class Chunks:
@@ -26,6 +31,14 @@ class Chunks:
         if self._rest:
             piece, self._rest = self._rest + piece, b""
         found: list[bytes] = []
+        try:
+            self._divide(piece, found)
+        except BadChunk as error:
+            error.content = b"".join(found)
+            raise
+        return found[0] if len(found) == 1 else b"".join(found)
+
+    def _divide(self, piece: bytes, found: list[bytes]) -> None:
         at = 0
         while at < len(piece):
             if self._left:
@@ -40,7 +53,6 @@ class Chunks:
                 break
             self._take(piece[at:end])
             at = end + len(_END)
-        return found[0] if len(found) == 1 else b"".join(found)
 
     def _keep(self, rest: bytes) -> None:
         if len(rest) >= _LONGEST_LINE or self.is_complete:

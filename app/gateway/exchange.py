@@ -48,6 +48,8 @@ class _Engine(HTTP1Connection):
             try:
                 content = chunks.feed(piece)
             except BadChunk as error:
+                if error.content:
+                    await self._deliver_body(delegate, error.content)
                 raise HTTPInputError(str(error)) from error
             if content:
                 await self._deliver_body(delegate, content)
@@ -55,6 +57,10 @@ class _Engine(HTTP1Connection):
             if work >= READ_BYTES:  # other requests are served between, however fast this engine is
                 work = 0
                 await asyncio.sleep(0)
+
+    async def _deliver_body(self, delegate: HTTPMessageDelegate, data: bytes) -> None:
+        await super()._deliver_body(delegate, data)
+        _check_cancelled()
 
 
 class _Delegate(HTTPMessageDelegate):
@@ -101,6 +107,7 @@ async def exchange(
     except StreamClosedError as error:
         if delegate.is_too_large:
             raise _too_large() from error
+        _check_cancelled()
         raise Broken(str(error.real_error or "it was closed")) from error
     finally:
         if not is_whole:
@@ -108,8 +115,20 @@ async def exchange(
     if delegate.is_too_large:
         raise _too_large()
     if not is_whole:
+        _check_cancelled()
         raise Broken("it was closed within the answer")
     return is_open and not connection.stream.closed()
+
+
+def _check_cancelled() -> None:
+    """Raises CancelledError if this task was cancelled, though the exception did not come through.
+
+    `asyncio.wait_for` of Python 3.11 drops it if what it waits for ends at the same time, as a write does when a client
+    leaves; tornado replaces it by an exception of its own where a delegate is called.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 def _too_large() -> AnswerTooLarge:

@@ -18,5 +18,5 @@ def complete(document: dict[str, Any]) -> JobDocument:
         found: JobDocument = validated(_DOCUMENT, document)
     except BadShape as error:
         raise BadShape([(f"job.{field}" if field else "job", message) for field, message in error.details]) from error
-    refuse(found.to_json(), FIELDS)
+    refuse(found, FIELDS)
     return found

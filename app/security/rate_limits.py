@@ -6,8 +6,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
-from importlib import import_module
 from typing import Protocol
 
 from app.domain.errors import LimitExceeded
@@ -37,21 +35,6 @@ class LocalBuckets:
             if len(self._buckets) > MAX_BUCKETS:
                 self._buckets.popitem(last=False)
         return drawn
-
-
-class LateBuckets:
-    """Shared buckets that are made at their first use: Redis' client needs 8 MB, and a gateway seldom has a use."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url
-
-    def draw(self, name: str, rate: Rate, requested: int) -> Draw:
-        return self._shared.draw(name, rate, requested)
-
-    @cached_property
-    def _shared(self) -> Buckets:
-        made: Buckets = import_module("app.security.shared_buckets").SharedBuckets(self._url)
-        return made
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """The loop that advances sweeps."""
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Collection, Sequence
 
 from app.services.sweeps import stepping
 from app.services.sweeps.ends import Ends
@@ -17,7 +18,8 @@ class SweepLoop(LeaderLoop):
         super().__init__("sweeps", runtime, is_leader, poll_seconds)
         self._suggestions = Suggestions()
         self._ends = Ends(runtime.database)
-        self._active: Sequence[str] = ()  # as of the last step
+        self._watched: Collection[str] = ()  # sweeps with running trials, as of the last step of all sweeps
+        self._took = 0.0  # seconds that the last step took
 
     def join(self) -> None:
         super().join()
@@ -25,16 +27,35 @@ class SweepLoop(LeaderLoop):
 
     def advance(self) -> float | None:
         """As LeaderLoop.advance."""
-        self._active = stepping.active(self._runtime.database)
-        if not self._active:
+        active = stepping.active(self._runtime.database)
+        has_more = self._step(active)
+        self._watched = self._ends.to_watch(active)
+        if not active:
             return None
-        has_more = stepping.step_all(self.plane, self._suggestions, self._active)
         return 0.0 if has_more else REPORTS_SECONDS
 
     def _work(self) -> float:
-        """As of every loop of a leader, and at once when a trial ends."""
-        watches = bool(self._active) and self._is_leader()
-        if watches and self._ends.any_new(self._active):
-            self._due.expect()
+        """As of every loop of a leader; between the steps of all sweeps, those of which a trial ends are stepped."""
+        if self._watches() and self._due.rest_seconds > 0:
+            self._step_early(sorted(self._ends.new_among(self._watched)))
         rest = super()._work()
-        return min(rest, self._ends.seconds) if watches else rest
+        return min(rest, max(self._ends.seconds, self._took)) if self._watches() else rest
+
+    def _watches(self) -> bool:
+        return bool(self._watched) and self._is_leader()
+
+    def _step_early(self, sweep_ids: Sequence[str]) -> None:
+        if not sweep_ids:
+            return
+        try:
+            if self._step(sweep_ids):
+                self._due.expect()  # all sweeps are stepped before it makes more
+        finally:
+            self._rings.ring()
+
+    def _step(self, sweep_ids: Sequence[str]) -> bool:
+        begun = time.monotonic()
+        try:
+            return stepping.step_all(self.plane, self._suggestions, sweep_ids) if sweep_ids else False
+        finally:
+            self._took = time.monotonic() - begun

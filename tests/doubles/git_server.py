@@ -23,7 +23,7 @@ _ENVIRONMENT = {
 class GitServer:
     """``requests``: the paths that were asked for; ``private``: it wants a password, ``login``, if any opens it.
 
-    ``received``: the logins that came; ``leads_to``: the address that it redirects to.
+    ``received``: the logins that came; ``leads_to``: the address that it redirects to; ``says``: why it gives nothing.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -33,7 +33,7 @@ class GitServer:
         self.private = False
         self.login = ""  # USER:PASSWORD
         self.received: list[str] = []
-        self.leads_to = ""
+        self.leads_to = self.says = ""
         self.port = 0
 
     def url(self, name: str) -> str:
@@ -108,6 +108,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", "0")
             self.end_headers()
             return
+        if self.known.says:
+            self._refuse(f"ERR {self.known.says}")
+            return
         environment = {
             **_ENVIRONMENT,
             "GIT_PROJECT_ROOT": str(self.known.folder),
@@ -127,6 +130,14 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(int(fields.pop("Status", "200").split()[0]))
         for name, value in fields.items():
             self.send_header(name, value)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def _refuse(self, line: str) -> None:
+        content = f"001e# service=git-upload-pack\n0000{len(line) + 4:04x}{line}".encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/x-git-upload-pack-advertisement")
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)

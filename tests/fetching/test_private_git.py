@@ -64,6 +64,19 @@ def test_login_opens_the_repository_and_is_no_argument(
     assert not list(code.parent.rglob("config")), "no configuration of git is left"
 
 
+@pytest.mark.parametrize("before", ["", "x" * 250], ids=["whole", "truncated"])
+def test_login_that_a_server_sends_back_is_in_no_message(server: GitServer, make_library: Any, before: str) -> None:
+    basic = base64.b64encode(server.login.encode()).decode()
+    location = f"{server.url('code')}@{server.commit('code', FILES)}"
+    server.says = f"{before} no access for {TOKEN}, Basic {basic}"
+
+    with pytest.raises(AttemptFailed, match="no access for ") as failed:
+        find_code(make_library(secrets=secrets({"token": TOKEN})), location)
+
+    assert "no access for ***" in failed.value.message
+    assert not [each for each in (TOKEN[:8], basic[:8]) if each in failed.value.message]
+
+
 @pytest.mark.long
 def test_code_that_a_login_has_opened_is_not_given_to_those_without(server: GitServer, make_library: Any) -> None:
     location = f"{server.url('code')}@{server.commit('code', FILES)}"

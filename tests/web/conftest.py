@@ -38,7 +38,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     yield
     items.sort(key=lambda item: item.name == LAST)  # in whatever order the others are: it asks what they did
     chosen = {item.path for item in items if item.path.is_relative_to(here)}
-    is_narrowed = config.option.keyword or any("::" in each for each in config.args)
+    given = config.option
+    is_narrowed = (
+        given.keyword or given.deselect or given.markexpr != "web" or any("::" in each for each in config.args)
+    )
     _presses.is_second_go = config.getoption("lf", default=False)
     _presses.is_whole_run = not is_narrowed and chosen == set(here.glob("test_*.py"))
 

@@ -29,6 +29,16 @@ LIVE = {
 PATIENCE_MS = 60_000  # of a browser: only what has failed takes that long, and a busy machine is no failure
 
 
+# For add_init_script: a page hears only of the changes that a test feeds it.
+FEEDS = """window.EventSource = class {
+    constructor() {
+        window.feed = (...changed) => this.onmessage({data: JSON.stringify({changed, id: "", pace: 1})});
+        setTimeout(() => this.onopen());
+    }
+    close() {}
+}"""
+
+
 def wait_for(page: Page, expression: str) -> None:
     """Until the script's value is true. Playwright's own way evaluates text in the page, which its policy forbids."""
     for _ in range(PATIENCE_MS // 100):

@@ -1,7 +1,9 @@
 """Comparison in Chromium: curves over each other, groups with their mean, and which job is the best."""
 
+import re
+
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.systems.running_up import wait_until
 from tests.web.site import Site
@@ -75,3 +77,22 @@ def test_groups_have_a_mean(page: Page, runs: list[str]):
     page.get_by_label("Mean and range of each group").uncheck()
     page.locator(".curve[data-metric=loss] .u-over").hover(position={"x": 30, "y": 30})
     expect(page.locator(".curve[data-metric=loss] .curve-value")).to_contain_text("3. ")
+
+
+def test_what_changes_while_curves_are_on_their_way_is_asked_for_after_them(page: Page, runs: list[str]):
+    page.goto(url(runs))
+    page.locator(".curve[data-metric=loss]").scroll_into_view_if_needed()
+    wait_until(lambda: drawn(page, "loss"), 20)
+    page.wait_for_load_state("networkidle")
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route(re.compile("metric="), hold)
+
+    with page.expect_request(re.compile("metric=")):
+        page.locator("#compare-charts").dispatch_event("live")
+    page.locator("#compare-charts").dispatch_event("live")
+    with page.expect_request(re.compile("metric=")):
+        held.pop().continue_()

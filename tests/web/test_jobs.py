@@ -2,9 +2,9 @@
 
 import re
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
-from tests.web.site import Site
+from tests.web.site import FEEDS, Site
 
 
 def open_list(page: Page, prefix: str, **more: str) -> None:
@@ -107,3 +107,22 @@ def test_a_box_that_is_pressed_is_replaced_only_after_its_click(page: Page, site
         page.mouse.up()
 
     expect(box).to_be_checked()
+
+
+def test_a_change_while_the_list_is_on_its_way_is_asked_for_after_it(page: Page, site: Site):
+    site.submit("on-its-way")
+    page.add_init_script(FEEDS)
+    open_list(page, "on-its-way")
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route("**/ui/jobs?*name=on-its-way*", hold)
+
+    with page.expect_request("**/ui/jobs?*name=on-its-way*"):
+        page.locator("#job-list").dispatch_event("refresh")
+    page.locator("#job-list").dispatch_event("live")
+    page.wait_for_timeout(100)  # until the list would have asked
+    with page.expect_request("**/ui/jobs?*name=on-its-way*"):
+        held.pop().continue_()

@@ -6,7 +6,7 @@ from typing import Any
 
 from playwright.sync_api import BrowserContext, Page, expect
 
-from tests.web.site import Site
+from tests.web.site import FEEDS, Site
 
 HIDE = """(hidden) => {
     Object.defineProperty(document, "hidden", {value: hidden, configurable: true});
@@ -124,3 +124,59 @@ def test_a_part_that_is_replaced_keeps_the_focus(page: Page, site: Site):
         expect(page.locator(f"#{part}:not([data-old])")).to_have_count(1)
 
         expect(page.get_by_role("link", name="keeps-focus").first).to_be_focused()
+
+
+def test_no_change_is_lost_behind_an_answer_that_leaves_the_part_as_it_is(page: Page, site: Site):
+    job_id = site.submit("as-it-is", steps=600)
+    site.ask("POST", f"/v1/jobs/{job_id}/cancel", {})
+    site.wait_for(job_id, "CANCELLED")
+    page.add_init_script(FEEDS)
+    page.goto(f"/ui/jobs/{job_id}/events")
+    state(page).to_have_text("live")
+
+    for _ in range(2):
+        with page.expect_response(f"**/ui/jobs/{job_id}/events?known=*") as asked:
+            page.evaluate("(topic) => feed(topic)", f"job:{job_id}")
+        assert asked.value.status == 204
+
+
+def test_a_part_that_waits_for_its_answer_hears_of_many_changes_once(page: Page, site: Site):
+    job_id = site.submit("hears-once", steps=600)
+    page.clock.install()
+    page.add_init_script(FEEDS)
+    page.goto(f"/ui/jobs/{job_id}/events")
+    state(page).to_have_text("live")
+    page.evaluate("""() => {
+        window.heard = 0;
+        document.addEventListener("live", (event) => {
+            heard += event.target.id === "events";
+            event.stopImmediatePropagation(); // it asks for nothing, so that it is not busy again
+        }, true);
+        document.getElementById("events").classList.add("htmx-request");
+    }""")
+
+    for _ in range(4):
+        page.evaluate("(topic) => feed(topic)", f"job:{job_id}")
+        page.clock.run_for(3000)
+    assert page.evaluate("heard") == 0
+    page.evaluate("document.getElementById('events').classList.remove('htmx-request')")
+    page.clock.run_for(1500)
+
+    assert page.evaluate("heard") == 1
+
+
+def test_a_part_of_another_parts_answer_is_replaced_only_after_a_click_in_it(page: Page, site: Site):
+    job_id = site.submit("pressed-beside", steps=600)
+    page.add_init_script(FEEDS)
+    page.goto(f"/ui/jobs/{job_id}/access")
+    for part in ("access", "sessions"):
+        page.evaluate(f"document.getElementById('{part}').dataset.old = 'true'")
+    page.get_by_role("heading", name="Sessions").hover()
+    page.mouse.down()
+
+    page.locator("#access").dispatch_event("live")
+    expect(page.locator("#access:not([data-old])")).to_have_count(1)
+    expect(page.locator("#sessions[data-old]")).to_have_count(1)
+    page.mouse.up()
+
+    expect(page.locator("#sessions:not([data-old])")).to_have_count(1)

@@ -8,8 +8,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
+from config.redaction import Redaction
 from workers.fetching.cache import Cache
-from workers.fetching.child_server import ProgressReporter
+from workers.fetching.child_server import ProgressReporter, secrets_in
 from workers.fetching.context import Context
 from workers.fetching.failures import FetchFailed, NoRoom, Trouble
 from workers.fetching.items import FetchedFile, Item, settings_from_json
@@ -44,6 +45,7 @@ def work(request: dict[str, Any], heart: ProgressReporter) -> list[dict[str, Any
         heart=heart,
         secrets=request["secrets"],
     )
+    hidden = Redaction(secrets_in(request))  # servers may send back what they were sent
     answers: list[dict[str, Any]] = []
     for document in request["items"]:
         item = Item(**document)
@@ -52,12 +54,12 @@ def work(request: dict[str, Any], heart: ProgressReporter) -> list[dict[str, Any
         try:
             files = _fetcher(item)(context, item)
         except FetchFailed as error:
-            return [*answers, {"failure": _failure(item, error)}]
+            return [*answers, {"failure": _failure(item, error, hidden)}]
         except OSError as error:
             traceback.print_exc()  # redacted
             kind = NoRoom if error.errno in (errno.ENOSPC, errno.EDQUOT) else Trouble
             failed = kind(f"the disk of the node's cache failed: {error.strerror or type(error).__name__}")
-            return [*answers, {"failure": _failure(item, failed)}]
+            return [*answers, {"failure": _failure(item, failed, hidden)}]
         answers.append({"files": [asdict(file) for file in files]})
     return answers
 
@@ -67,8 +69,8 @@ def _fetcher(item: Item) -> Fetcher:
     return cast("Fetcher", import_module(FETCHERS[scheme]).fetch)
 
 
-def _failure(item: Item, error: FetchFailed) -> dict[str, Any]:
+def _failure(item: Item, error: FetchFailed, hidden: Redaction) -> dict[str, Any]:
     error_type = error.error_type or NOT_THERE[item.kind]
     if item.kind != "data" and error_type == "DATA_INVALID":
         error_type = "INVALID_CONFIG"
-    return {"error_type": error_type, "message": error.message, "too_large": error.too_large}
+    return {"error_type": error_type, "message": hidden(error.message), "too_large": error.too_large}

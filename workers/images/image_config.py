@@ -3,6 +3,7 @@
 Format: https://github.com/opencontainers/image-spec/blob/v1.1.0/config.md.
 """
 
+import hashlib
 import json
 import platform
 import posixpath
@@ -59,6 +60,17 @@ class ImageConfig:
         return Account(name=entry[0] if entry else f"user{uid}", uid=int(uid), gid=int(gid))
 
 
+def copied_digest(layout: Path) -> str:
+    """64 hex digits of the manifest of the only image of an OCI layout. Raises AttemptFailed."""
+    try:
+        described = _json(layout / "index.json")["manifests"][0]["digest"]
+        return hashlib.sha256(_blob_path(layout, described).read_bytes()).hexdigest()
+    except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+        raise AttemptFailed(
+            "INVALID_CONFIG", f"resource_config.image: its description can't be read: {error}"
+        ) from error
+
+
 def read_config(layout: Path) -> ImageConfig:
     """Of the only image of an OCI layout. Raises AttemptFailed for what does not run here."""
     try:
@@ -99,10 +111,14 @@ def _words(value: object) -> tuple[str, ...]:
 
 
 def _blob(layout: Path, digest: str) -> dict[str, Any]:
+    return _json(_blob_path(layout, digest))
+
+
+def _blob_path(layout: Path, digest: str) -> Path:
     algorithm, _, value = digest.partition(":")
     if not (algorithm.isalnum() and value.isalnum()):
         raise ValueError(f"{digest} is no digest")
-    return _json(layout / "blobs" / algorithm / value)
+    return layout / "blobs" / algorithm / value
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The unpacked images of this node, by the digests of their manifests; least recently used ones go first."""
+"""The unpacked images of this node, by registry and digest of their manifests; least recently used ones go first."""
 
 import hashlib
 import json
@@ -13,7 +13,7 @@ from config.images import ImageSettings
 from workers.attempt_failed import AttemptFailed
 from workers.fetching.described_directories import DescribedDirectories
 from workers.fetching.directory_locks import DirectoryLock, locked, sweep
-from workers.images.image_config import ImageConfig, read_config
+from workers.images.image_config import ImageConfig, copied_digest, read_config
 from workers.images.image_tools import ROOT, ImageTools
 from workers.run_dir.sizes import allocated_bytes
 from workers.sandbox.sandbox import Sandbox
@@ -46,7 +46,7 @@ class ImageStore:
         """The image, fetched and unpacked where it must be. Raises AttemptFailed."""
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         known = "" if pull_policy == ALWAYS else self._known(reference)
-        if known and (here := self._opened(known)) is not None:
+        if known and (here := self._opened(reference, known)) is not None:
             return here
         if pull_policy == NEVER:
             raise AttemptFailed(
@@ -69,37 +69,51 @@ class ImageStore:
                 seconds=self.settings.fetch_seconds,
                 login=self.login,
             )
-            # By asking, also for an image that is here, it is known that the project may read it.
-            digest = tools.digest(reference)
-            with locked(self.directory / f"{digest}.lock"):
-                found, seconds = self._opened(digest), 0.0
+            # By asking, also for an image that is here, it is known that the project may read it. What lies at a path
+            # may be another image at any time: only the copy says which one it is.
+            digest = copied_digest(tools.copy(reference)) if reference.is_local else tools.digest(reference)
+            name = self._name(reference, digest)
+            with locked(self.directory / f"{name}.lock"):
+                found, seconds = self._opened(reference, digest), 0.0
                 if found is None:
-                    self._unpack(tools, reference, digest)
-                    found, seconds = self._opened(digest), round(time.monotonic() - began, 3)
+                    if not reference.is_local:
+                        # By its digest, which skopeo compares: a registry may answer a tag with another one now.
+                        tools.copy(replace(reference, digest=f"sha256:{digest}"))
+                    self._unpack(tools, reference, name)
+                    found, seconds = self._opened(reference, digest), round(time.monotonic() - began, 3)
         if found is None:
             raise AttemptFailed("STORAGE_ERROR", f"the image {reference} vanished from this node's cache")
         self._remember(reference, digest)
         self._kept.make_room(self.settings.cache_bytes)
         return replace(found, seconds=seconds)
 
-    def _unpack(self, tools: ImageTools, reference: ImageReference, digest: str) -> None:
-        config = read_config(tools.copy(reference))
+    def _unpack(self, tools: ImageTools, reference: ImageReference, name: str) -> None:
+        """What was copied."""
+        config = read_config(tools.layout)
         root = tools.unpack()
         described = {"config": config.to_document(), "bytes": allocated_bytes(root), "reference": str(reference)}
         (tools.directory / _DESCRIPTION).write_text(json.dumps(described))
-        done = tools.directory / digest
+        done = tools.directory / name
         done.mkdir()
         root.rename(done / ROOT)
         (tools.directory / _DESCRIPTION).rename(done / _DESCRIPTION)
-        done.rename(self.directory / digest)
+        done.rename(self.directory / name)
 
-    def _opened(self, digest: str) -> StoredImage | None:
+    def _opened(self, reference: ImageReference, digest: str) -> StoredImage | None:
         """An image that is here, kept from now on; None if it is not."""
-        described = self._kept.opened(digest, ROOT)
+        name = self._name(reference, digest)
+        described = self._kept.opened(name, ROOT)
         if described is None:
             return None
         config = ImageConfig.from_document(described["config"])
-        return StoredImage(root=self.directory / digest / ROOT, config=config, digest=digest)
+        return StoredImage(root=self.directory / name / ROOT, config=config, digest=digest)
+
+    def _name(self, reference: ImageReference, digest: str) -> str:
+        """The directory of an image. Who knows a manifest may push it elsewhere, or write it to a path of their own:
+        that opens no image of another registry, or of another project's paths.
+        """
+        place = ("local", self.project) if reference.is_local else (reference.transport, reference.host)
+        return hashlib.sha256("\n".join((*place, digest)).encode()).hexdigest()
 
     @property
     def _kept(self) -> DescribedDirectories:

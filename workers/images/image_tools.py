@@ -93,12 +93,17 @@ class ImageTools:
             answer.seek(0)
             return answer.read(_MOST_ANSWER)
 
+    @property
+    def layout(self) -> Path:
+        """What ``copy`` makes."""
+        return self.directory / LAYOUT
+
     def copy(self, reference: ImageReference) -> Path:
         """An OCI layout with the image alone. Raises AttemptFailed."""
         with tempfile.TemporaryFile() as answer:
             places = [_address(reference), f"oci:{LAYOUT}:{_NAME}"]
             self._skopeo(reference, ["copy", "--quiet"], places, answer, prefix="src-")
-        return self.directory / LAYOUT
+        return self.layout
 
     def unpack(self) -> Path:
         """The root file system of what was copied, owned by this user. Raises AttemptFailed."""
@@ -107,7 +112,7 @@ class ImageTools:
             failed = self._run(command, answer, network=False)
         if failed:
             raise AttemptFailed("INVALID_CONFIG", f"resource_config.image: it can't be unpacked: {failed}")
-        shutil.rmtree(self.directory / LAYOUT)
+        shutil.rmtree(self.layout)
         return self.directory / ROOT
 
     def _options(self, reference: ImageReference, prefix: str, logins: Path | None) -> list[str]:

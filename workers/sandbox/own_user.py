@@ -28,6 +28,7 @@ class OwnUser:
         self.uid = uid
         self.namespace = namespace  # for mounts in which files of the worker are the user's
         self._held = [lock, namespace]
+        self._peers: set[int] = set()
         self._endings: list[Callable[[], None]] = []
         self._close = weakref.finalize(self, _close_all, self._endings, self._held)
 
@@ -38,11 +39,12 @@ class OwnUser:
     def reserve_peers(self, uids: Iterable[int], *, locks: Path = LOCKS) -> None:
         """Have no other attempt take the users of parts on this machine before this one is released, too.
 
-        These parts are running: theirs may end earlier. Raises OSError.
+        These parts are running: theirs may end earlier. Idempotent. Raises OSError.
         """
         for uid in uids:
-            if uid != self.uid:
+            if uid != self.uid and uid not in self._peers:
                 self.keep(_lock(_peers_of(uid, locks), fcntl.LOCK_SH))  # others have it for a moment only
+                self._peers.add(uid)
 
     def keep(self, descriptor: int) -> int:
         """Close it when the user is released."""

@@ -20,6 +20,7 @@ from workers.egress.gate_process import GateProcess
 from workers.prepare.prepare import Prepared, prepare
 from workers.run_dir.layout import run_directory
 from workers.run_dir.process_registry import ProcessRegistry, held_here
+from workers.run_dir.sizes import RESUME
 from workers.supervisor.asking.place import model_requests, refuse_without_gateway
 from workers.supervisor.asking.ranks_asking import RanksAsking
 from workers.supervisor.confined_tracker import confined_child
@@ -117,16 +118,19 @@ class Assembly:
         """Of the run directory and of claims that have limits; ``on_exceeded`` gets what was found, in words."""
         resources, node = self.work.document.resource_config, self.settings.node
 
-        def watch(directory: Path, limit_mb: int, whose: str, where: str) -> RunSizeWatch:
-            allowed = f"{limit_mb} MB are allowed ({where})"
-            return RunSizeWatch(directory, limit_mb, lambda found: on_exceeded(f"{whose} {found} MB, {allowed}"))
+        def watch(directory: Path, limit_mb: int, whose: str, where: str, besides: str = "") -> RunSizeWatch:
+            def exceeded(found: int) -> None:
+                on_exceeded(f"{whose} at least {found} MB, {limit_mb} MB are allowed ({where})")
+
+            return RunSizeWatch(directory, limit_mb, exceeded, besides=besides)
 
         where = "size_mb of its mount, or the node's TRAINYARD_NODE_MAX_CLAIM_MB"
         claims = limits_of_claims(prepared.plan.confinement.view, resources.mounts, node.max_claim_mb)
         watches = [watch(claim, mb, f"the volume claim {claim.name} holds", where) for claim, mb in claims.items()]
         if limit := resources.limits.storage_mb or node.max_storage_mb:
             where = "resource_config.limits.storage_mb, else the node's TRAINYARD_NODE_MAX_STORAGE_MB"
-            watches.append(watch(self.context.run.path, limit, "the job's files on its node take", where))
+            run = self.context.run.path
+            watches.append(watch(run, limit, "the job's files on its node take", where, besides=RESUME))
         return watches
 
     def disk_watch(self, *, on_waiting: Callable[[str], None], on_over: Callable[[str], None]) -> DiskSpaceWatch:

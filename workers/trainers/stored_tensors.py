@@ -20,7 +20,7 @@ from torch.distributed.checkpoint.state_dict_loader import load
 
 
 class StoredTensors:
-    """The tensors of one directory, by name; only what is read is ever in memory."""
+    """The tensors of one directory, by name; in memory are what is asked for and one stored part."""
 
     def __init__(self, directory: Path) -> None:
         self._reader = _Reader(directory)
@@ -36,7 +36,7 @@ class StoredTensors:
         return self._read(name, stored, torch.Size([0] * len(stored.size)), stored.size)
 
     def row(self, name: str, number: int) -> torch.Tensor:
-        """``whole(name)[number]``; nothing else is read."""
+        """``whole(name)[number]``; each stored part that has some of it is read as a whole, one after the other."""
         stored = self._described(name)
         first, *rest = [0] * len(stored.size)
         offsets, sizes = torch.Size([first + number, *rest]), torch.Size([1, *stored.size[1:]])

@@ -14,6 +14,7 @@ _ADAPTER = "adapter_model.safetensors"
 _METADATA = {"format": "pt"}
 # peft puts the adapter's name behind what belongs to it, and leaves it out in files.
 _OF_ADAPTER = re.compile(r"\.(?:modules_to_save(?=\.)|(?P<part>lora_\w+))\.default(?=\.|$)")
+_MAGNITUDE = ".lora_magnitude_vector"  # of DoRA: a parameter in files, although a module with a weight in models
 _BIAS = ".bias"  # which `lora_bias` may train where it is
 
 Weights = Iterable[tuple[str, torch.Tensor]]
@@ -40,7 +41,7 @@ def write_adapter(weights: Weights, directory: Path) -> None:
     """Write the weights of an adapter, which are small, under the names that peft gives them in files."""
     # Heads that are tied to embeddings may be among the trained weights although they are the base model's.
     own = ((name, tensor) for name, tensor in weights if _OF_ADAPTER.search(name) or name.endswith(_BIAS))
-    held = {_OF_ADAPTER.sub(_in_file, name): tensor for name, tensor in own}
+    held = {_in_file(name): tensor for name, tensor in own}
     save_file(held, directory / _ADAPTER, metadata=_METADATA)
 
 
@@ -51,5 +52,6 @@ def _written(held: dict[str, torch.Tensor], directory: Path, number: int) -> dic
     return dict.fromkeys(held, file)
 
 
-def _in_file(found: re.Match[str]) -> str:
-    return f".{found['part']}" if found["part"] else ""
+def _in_file(name: str) -> str:
+    found = _OF_ADAPTER.sub(lambda match: f".{match['part']}" if match["part"] else "", name)
+    return found.removesuffix(".weight") if found.endswith(f"{_MAGNITUDE}.weight") else found

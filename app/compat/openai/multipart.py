@@ -176,7 +176,9 @@ class _Pieces:
         self._delimiter = delimiter
         self._buffer = bytearray(_CHUNK_BYTES)
         self._held = 0  # always so long that a delimiter which begins before it is seen whole
-        self._is_usual: bool | None = None  # it begins with a delimiter and CRLF: then a CR is before each further one
+        # It begins with a delimiter and CRLF: then a CR is before each further one (RFC 2046, section 5.1.1). In a form
+        # that continues with LF alone, further delimiters may pass for content; without its end it is refused.
+        self._is_usual: bool | None = None
 
     def __iter__(self) -> Iterator[memoryview | None]:
         view = memoryview(self._buffer)

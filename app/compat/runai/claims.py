@@ -48,7 +48,9 @@ def mount_of_claim(
     if problem:
         warnings.append(warning(*((field, problem) if is_new else (f"{field}.readOnly", f"is read-only: {problem}"))))
         return None
-    return Mount(mounted, "", "", _new(volume, name) if is_new else {"type": CLAIM, "claim": volume["claimName"]})
+    return Mount(
+        mounted, "", "", _new(volume, name, field) if is_new else {"type": CLAIM, "claim": volume["claimName"]}
+    )
 
 
 def name_of_claim(workload: str, volume: str) -> str:
@@ -73,15 +75,22 @@ def _problem(volume: Mapping[str, Any], mounted: str, paths: Sequence[str]) -> s
     return f"{inner} would be mounted in it" if inner and not (is_new and volume.get("ephemeral")) else ""
 
 
-def _new(volume: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The native mount. An ephemeral claim lives as long as the pods do, as a directory of the attempt does."""
+def _new(volume: Mapping[str, Any], name: str, field: str) -> dict[str, Any]:
+    """The native mount. Raises BadSpec for a size of nothing.
+
+    An ephemeral claim lives as long as the pods do, as a directory of the attempt does.
+    """
     if volume.get("ephemeral"):
         return {"type": EMPTY}
     claim = {"type": CLAIM, "claim": volume.get("claimName") or name, "create": True}
     if _is_read(volume):
         return {**claim, "read_only": True}
     size = (volume.get("claimInfo") or {}).get("size")
-    return {**claim, "size_mb": min(MAX_MB, max(1, math.ceil(amount_of(size) / 2**20)))} if size else claim
+    if not size:
+        return claim
+    if amount_of(size) <= 0:
+        raise BadSpec("must be more than 0; leave it out for no limit", field=f"{field}.claimInfo.size")
+    return {**claim, "size_mb": min(MAX_MB, math.ceil(amount_of(size) / 2**20))}
 
 
 def _is_read(volume: Mapping[str, Any]) -> bool:

@@ -12,6 +12,7 @@ from app.schemas.spec.field_verdicts import warning
 
 REST, MASTERS = "spec", "masterSpec"
 _OF_IMAGES = ("image", "imagePullPolicy")
+_MOST_CHARACTERS = 1 << 17
 # Standard input that stays open and has nothing to read, as that of a container that no client is attached to.
 _OPEN_INPUT = 'input=$(mktemp -u) && mkfifo -m 600 "$input" && exec 0<>"$input" && rm "$input" && exec "$@"'
 
@@ -108,8 +109,15 @@ def command_of(spec: Mapping[str, Any], part: str = REST) -> list[str]:
 
 def words_of(spec: Mapping[str, Any], field: str, part: str = REST) -> list[str]:
     """Raises BadSpec."""
+    text = spec.get(field) or ""
+    if len(text) > _MOST_CHARACTERS:  # shlex needs time by the square of a word's length
+        raise BadSpec(
+            f"has {len(text)} characters, of at most {_MOST_CHARACTERS}, as much as Linux takes in one argument; put "
+            "long scripts into a file",
+            field=f"{part}.{field}",
+        )
     try:
-        return shlex.split(spec.get(field) or "")
+        return shlex.split(text)
     except ValueError as error:
         raise BadSpec(f"can't be split like a shell command: {error}", field=f"{part}.{field}") from error
 

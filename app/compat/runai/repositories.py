@@ -17,8 +17,8 @@ REPOSITORIES = "spec.storage.git"
 _CODE = "$(TRAINYARD_RUN_DIR)/code"
 _SSH_KEY = "ssh-key"
 _NOT_CLONED = (
-    "a repository is cloned where revision is a commit, by its 40 digits, repository an address https://, and "
-    "workingDir in it or not set; one for each workload"
+    "one repository of a workload is cloned, where revision is a commit, by its 40 digits, repository an address "
+    "https://, and workingDir in it or not set"
 )
 _OF_CLONES = ("branch", "revision", "passwordSecret", "secretKeyOfUser", "secretKeyOfPassword", "secretRef")
 

@@ -1,7 +1,6 @@
 """Logins of Git servers that the operator stores for projects, for jobs whose code is in a private repository."""
 
 import re
-from collections.abc import Iterable
 from pathlib import Path
 
 from app.domain.errors import BadSpec
@@ -51,13 +50,6 @@ def with_stored_login(
         ) from error
     framework = framework.changed(custom_code_credentials=login)
     return document.changed(training_config=document.training_config.changed(framework=framework))
-
-
-def refuse_other_hosts(base: JobDocument, trials: Iterable[JobDocument]) -> None:
-    """Raise BadSpec where a trial has its code at another host than what opens that of all trials is for."""
-    login = base.training_config.framework.custom_code_credentials
-    for trial in trials if login else ():
-        check_code_credentials(login, trial.training_config.framework.custom_code_dir, field=CODE_LOGIN)
 
 
 def _host(location: str) -> str:

@@ -19,7 +19,8 @@ _HUB = ("index.docker.io", "registry-1.docker.io")  # as clients of Docker Hub w
 def logins_of(directory: Path, project: str, name: str, *, field: str) -> list[RegistryLogin]:
     """The logins of a secret of the project; empty where it has no such secret, or that has no such key.
 
-    Raises BadSpec for a file that can't be read or is no such document.
+    Entries without user and password, such as those of credential helpers, have empty ones: what is beside them may be
+    of use. Raises BadSpec for a file that can't be read or is no such document.
     """
     found = present_values(directory, project, name, {LOGINS: (LOGINS,)}, field=field)
     if not found:
@@ -29,20 +30,32 @@ def logins_of(directory: Path, project: str, name: str, *, field: str) -> list[R
         return [_login(registry, entry) for registry, entry in entries.items()]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         # Without what was raised, which may quote the secret.
-        raise BadSpec(
-            f"the operator's file {project}/{name}/{LOGINS} below TRAINYARD_SECURITY_SECRETS_DIR is not what "
-            '`docker login` writes: {"auths": {"HOST": {"auth": "…"}}}, with user and password for each registry',
-            field=field,
-        ) from None
+        raise unusable(project, name, 'it has to be {"auths": {"HOST": {"auth": "…"}}}', field=field) from None
 
 
-def _login(registry: str, entry: Mapping[str, Any]) -> RegistryLogin:
-    username, password = entry.get("username") or "", entry.get("password") or ""
+def unusable(project: str, name: str, why: str, *, field: str) -> BadSpec:
+    """What to raise for the secret."""
+    return BadSpec(
+        f"the operator's file {project}/{name}/{LOGINS} below TRAINYARD_SECURITY_SECRETS_DIR is not what "
+        f"`docker login` writes: {why}",
+        field=field,
+    )
+
+
+def _login(registry: str, entry: object) -> RegistryLogin:
+    username, password = _pair(entry) if isinstance(entry, Mapping) else ("", "")
+    pair = {"username": username, "password": password} if username and password else {}
+    return RegistryLogin().changed(registry=_registry(registry), **pair)
+
+
+def _pair(entry: Mapping[str, Any]) -> tuple[str, str]:
+    username, password = entry.get("username"), entry.get("password")
     if encoded := entry.get("auth"):
-        username, _, password = base64.b64decode(encoded).decode().partition(":")
-    if not (username and password):
-        raise ValueError
-    return RegistryLogin().changed(registry=_registry(registry), username=username, password=password)
+        try:
+            username, _, password = base64.b64decode(encoded).decode().partition(":")
+        except (ValueError, TypeError):
+            return "", ""
+    return (username, password) if isinstance(username, str) and isinstance(password, str) else ("", "")
 
 
 def _registry(key: str) -> str:

@@ -141,7 +141,7 @@ def _refuse_while_served(session: Session, reading: ReadingRules, jobs: Sequence
         Service.project.in_({job.project for job in jobs}), Service.ended_at.is_(None)
     )
     for service in session.execute(live.order_by(Service.name)):
-        for owner, _ in submission.read_results(JobDocument.from_json(service.base), reading):
+        for owner, _ in submission.read_results(JobDocument.from_json(service.base), reading.remembering()):
             if owner in ids:
                 raise StillNeeded(
                     f"the service {service.name} serves what job {owner} has made; delete the service first (DELETE "
@@ -208,7 +208,7 @@ def _reader(session: Session, reading: ReadingRules, jobs: Sequence[Any]) -> tup
         document.contains(jobs[0].id if len(jobs) == 1 else "job-") | document.contains("%", autoescape=True),
     )
     for row in session.execute(query):
-        for owner, _ in submission.read_results(JobDocument.from_json(row.spec), reading):
+        for owner, _ in submission.read_results(JobDocument.from_json(row.spec), reading.remembering()):
             if owner in ids:
                 return str(row.id), owner
     return None

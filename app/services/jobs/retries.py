@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app.domain.errors import BadSpec, Conflict, IllegalTransition, InvalidRequest
@@ -16,10 +17,12 @@ from app.domain.spec.roles import Role, RoleResources
 from app.domain.spec.rules.roles import OF_INSTANCES
 from app.domain.spec.secrets import secret_variables, with_secrets
 from app.domain.spec.user_tokens import PREFIX
-from app.models import Checkpoint, Job
+from app.domain.sweeps.spec import SweepSpec
+from app.models import Checkpoint, Job, JobEvent, Sweep
 from app.security.permissions import Caller
 from app.security.secrets import SecretBox, SecretKeyMissing
 from app.services.jobs import control_requests, details, lookup, start_points, submission
+from app.services.jobs.kept_secrets import other_place
 from app.services.lifecycle import audit, transitions
 from app.services.requests.control_plane import ControlPlane
 from app.services.requests.idempotency import OnWritten, not_stored
@@ -72,10 +75,11 @@ def retry(
 ) -> Job:
     """Submit the job's work again as its child, with all checks of a submission.
 
-    Raises IllegalTransition until it has ended, InvalidRequest for the first rule that the request breaks.
+    Raises IllegalTransition until it has ended, InvalidRequest for the first rule that the request breaks, Conflict
+    where it would give secrets of another key to other programs.
     """
     with plane.db.read() as session:
-        order = _order(session, plane.box, _ended(lookup.find(session, caller, job_id)), wanted)
+        order = _order(session, plane.box, caller, _ended(lookup.find(session, caller, job_id)), wanted)
     with _named_as_asked(wanted, order.document.tasks):
         checked = submission.check(
             plane,
@@ -119,7 +123,7 @@ def _ended(job: Job) -> Job:
     return job
 
 
-def _order(session: Session, box: SecretBox, job: Job, wanted: Retry) -> _Order:
+def _order(session: Session, box: SecretBox, caller: Caller, job: Job, wanted: Retry) -> _Order:
     try:
         secrets: dict[str, str] = box.open(job.sealed_secrets)
     except SecretKeyMissing as error:
@@ -127,6 +131,8 @@ def _order(session: Session, box: SecretBox, job: Job, wanted: Retry) -> _Order:
             f"the secrets of job {job.id} were encrypted with a key that this server does not have, and can't be "
             "carried over; submit the job again with them"
         ) from error
+    if secrets and not _owns_secrets(session, caller, job):
+        _refuse_other_places(job, wanted.resources)
     document = with_secrets(
         job.document, {path: value for path, value in secrets.items() if not path.startswith(PREFIX)}
     )
@@ -147,6 +153,35 @@ def _order(session: Session, box: SecretBox, job: Job, wanted: Retry) -> _Order:
         forwarded=carried_over | dict(wanted.forwarded),
         secret_variables=secret_variables(secrets),
     )
+
+
+def _owns_secrets(session: Session, caller: Caller, job: Job) -> bool:
+    """Whether this caller gave the secrets: a retry has those of the job that it began with. The answer is no where
+    that one was deleted, and for trials of a sweep that began with others: a fork has the secrets of its first one.
+    """
+    found: Job | None = job
+    while found is not None and found.created_by == caller.key_id:
+        sweep = session.get(Sweep, found.sweep_id) if found.sweep_id else None
+        if found.sweep_id and (sweep is None or SweepSpec.from_json(sweep.spec).warm_start.sweeps):
+            return False
+        # A deleted parent is known to the history alone.
+        submitted = session.scalar(select(JobEvent.data).where(JobEvent.job_id == found.id, JobEvent.seq == 1))
+        if submitted is None or "parent_job_id" not in submitted:
+            return submitted is not None
+        found = session.get(Job, submitted["parent_job_id"])
+    return False
+
+
+def _refuse_other_places(job: Job, resources: Mapping[str, Any]) -> None:
+    """Raise Conflict where the retry would run something else with the secrets, or send them elsewhere."""
+    had = job.document.resource_config
+    wanted = ResourceConfig.from_json({**had.to_json(), **resources})
+    if name := other_place(had, wanted):
+        raise Conflict(
+            f"new_resource_config.{name} changes what a job runs or reaches that has secrets which another key "
+            f"gave to job {job.id}, or to one that it began with; leave it as it is, or submit a new job with your "
+            "own secrets"
+        )
 
 
 def _start(session: Session, job: Job, wanted: Retry) -> Checkpoint | None:

@@ -44,13 +44,16 @@ def with_webhooks(session: Session, projects: Collection[str]) -> set[str]:
 
 
 def enqueue(session: Session, job: Job, event: JobEvent) -> None:
-    """Add a delivery for each webhook of the project that subscribes to the event, in the caller's transaction."""
+    """As `enqueue_events`, for one event of a job."""
     outgoing = Outgoing(event.id, event.type, event.to_status, lambda: payload_of(job, event))
     enqueue_events(session, job.project, [outgoing])
 
 
 def enqueue_events(session: Session, project: str, events: Iterable[Outgoing]) -> None:
-    """As `enqueue`, for several events of one project: its webhooks are read once."""
+    """Add a delivery of each event for each webhook of the project that subscribes to it, in the caller's transaction.
+
+    The project's webhooks are read once for all events.
+    """
     # Locked against deletion before our commit, which would violate the deliveries' foreign key.
     hooks = session.execute(
         select(Webhook.id, Webhook.event_types)

@@ -10,6 +10,7 @@ from app.storage.storage import LOCAL_SCHEME
 from config.settings import Settings
 
 REMEMBERED_SECONDS = 1.0
+_MOST_DIRECTORIES = 32  # of a path whose directories are remembered: each of them holds the text of all above it
 
 
 def reading_rules(settings: Settings) -> ReadingRules:
@@ -52,11 +53,16 @@ class RealPaths:
         return known[1]
 
     def remembering(self) -> Callable[[str], str]:
-        """As this object, for a moment in which links do not change: each directory is resolved once."""
+        """As this object, for a moment in which links do not change: each directory is resolved once.
+
+        Paths of many directories are resolved as a whole, and nothing of them is remembered.
+        """
         known: dict[str, str] = {}
 
         def real_path(path: str) -> str:
-            if path in self._configured or not path.startswith("/") or path != os.path.normpath(path):
+            if path in self._configured or path.count("/") > _MOST_DIRECTORIES:
+                return self(path)
+            if not path.startswith("/") or path != os.path.normpath(path):
                 return self(path)
             above = place = ""
             for name in path.split("/")[1:]:
@@ -69,9 +75,16 @@ class RealPaths:
         return real_path
 
     def _below(self, place: str, name: str, path: str) -> str:
-        """Where ``path`` leads, whose directory leads to ``place``."""
+        """Where ``path`` leads, whose directory leads to ``place``.
+
+        A link is followed from ``place``: from ``path``, all links above it would be followed again.
+        """
+        if path in self._configured:
+            return self(path)
         found = f"{place.rstrip('/')}/{name}"
-        return self(path) if path in self._configured or _is_link(found) else found
+        if _is_link(found):
+            return self(found)
+        return path if found == path else found  # one text for both, where no link is above
 
 
 def _real_path(path: str) -> str:

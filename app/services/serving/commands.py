@@ -16,6 +16,7 @@ from app.models import Service
 from app.security.permissions import Caller
 from app.services.inference.models import WantedModel
 from app.services.jobs import submission
+from app.services.jobs.kept_secrets import other_place
 from app.services.queues import queues
 from app.services.requests.control_plane import ControlPlane
 from app.services.requests.idempotency import OnWritten, not_stored
@@ -121,7 +122,19 @@ def _prepared(plane: ControlPlane, caller: Caller, service: Service, changes: Ma
     environment = _environment(changes[ENVIRONMENT], kept) if ENVIRONMENT in changes else kept
     hidden = [name for name in hidden if environment.get(name) == kept.get(name)]
     made = _with_kept_secrets(made, stored, opened, environment)
+    _refuse_other_places(caller, service, stored, made)
     return documents.checked(plane, caller, document, made, project=service.project, forwarded=tokens, hidden=hidden)
+
+
+def _refuse_other_places(caller: Caller, service: Service, stored: JobDocument, made: JobDocument) -> None:
+    """Raise Conflict where copies would give secrets of another key to another program or send them elsewhere."""
+    if not service.sealed_secrets or {service.created_by, service.submits_as} == {caller.key_id}:
+        return
+    if name := other_place(stored.resource_config, made.resource_config):
+        raise Conflict(
+            f"resource_config.{name} changes what service {service.name} runs or reaches, which has secrets that "
+            "another key gave; leave it as it is, or create a service with your own secrets"
+        )
 
 
 def _environment(wanted: Mapping[str, str], kept: Mapping[str, str]) -> dict[str, str]:

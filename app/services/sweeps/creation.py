@@ -11,7 +11,8 @@ from sqlalchemy.orm import Session
 from app.domain.errors import Conflict, InvalidRequest
 from app.domain.ids import new_id
 from app.domain.spec.model import JobDocument
-from app.domain.spec.secrets import MASK, take_secrets
+from app.domain.spec.rules.registry_logins import refuse_logins_without_images, with_needed_logins
+from app.domain.spec.secrets import CODE_LOGIN, MASK, registry_password_path, take_secrets
 from app.domain.sweeps import benchmarks
 from app.domain.sweeps.documents import (
     ENVIRONMENT,
@@ -30,7 +31,7 @@ from app.domain.sweeps.spec import SweepSpec
 from app.models import Job, Sweep
 from app.models.insertion import fill
 from app.security.permissions import Caller
-from app.services.access import code_logins, projects, tracker_keys
+from app.services.access import projects, tracker_keys
 from app.services.attempts.evaluation_verdicts import refuse_unknown_baselines
 from app.services.jobs import submission, uploaded_data
 from app.services.jobs.submission import Checked
@@ -139,39 +140,42 @@ def check(
     caller.require_project(target)
     spec = replace(spec, job=_with_defaults(spec))
     space = rules.check(spec, plane.sweep_limits)
+    refuse_logins_without_images([complete(_document(spec, values)) for values in space.examples()])
     placed = [
         _placed(plane, caller, spec, values, complete=complete, project=target, forwarded=forwarded)
         for values in _spread(space.examples())
     ]
-    examples = [complete(_document(spec, values)) for values in space.examples()]
-    base = _with_stored_credentials(plane, caller, complete(_base(spec, space)), examples, project=target)
+    base = complete(_base(spec, space))
+    base = tracker_keys.with_stored_keys(plane.secrets_dir, caller, plane.reading.of(target), base)
     stored = submission.check(
-        plane, caller, base, project=target, forwarded=forwarded, secret_variables=secret_variables
+        plane, caller, with_needed_logins(base), project=target, forwarded=forwarded, secret_variables=secret_variables
     )
+    secrets = _secrets(base, stored)
     # Not the completed document: what is derived from values of one trial must not stay in those of others.
     masked = with_words(take_secrets(base, secret_variables)[0].to_json(), spec.job)
     with plane.db.read() as session:
         known = warm_starts.known_results(session, target, spec, space, masked)
         first = warm_starts.transferred_values(session, target, spec, space)
     return CheckedSweep(
-        spec=replace(spec, job=_shown(spec.job, space, stored.spec.secrets), enqueue=(*first, *spec.enqueue)),
+        spec=replace(spec, job=_shown(spec.job, space, secrets), enqueue=(*first, *spec.enqueue)),
         space=space,
         project=target,
         base=masked,
         known=warm_starts.as_json(known),
-        secrets=stored.spec.secrets,
+        secrets=secrets,
         warnings=_warnings(placed),
     )
 
 
-def _with_stored_credentials(
-    plane: ControlPlane, caller: Caller, base: JobDocument, trials: Sequence[JobDocument], *, project: str
-) -> JobDocument:
-    reading = plane.reading.of(project)
-    base = tracker_keys.with_stored_keys(plane.secrets_dir, caller, reading, base)
-    base = code_logins.with_stored_login(plane.secrets_dir, caller, reading, base)
-    code_logins.refuse_other_hosts(base, trials)
-    return base
+def _secrets(base: JobDocument, stored: Checked) -> Mapping[str, str]:
+    """Those of all trials, with logins of registries that not every one needs. A login of Git that the operator stores
+    is none: each trial has that of its own code's host.
+    """
+    logins = base.resource_config.registry_logins
+    secrets = {**stored.spec.secrets, **{registry_password_path(i): each.password for i, each in enumerate(logins)}}
+    if base.training_config.framework.custom_code_credentials:
+        return secrets
+    return {path: value for path, value in secrets.items() if not path.startswith(f"{CODE_LOGIN}.")}
 
 
 def _with_defaults(spec: SweepSpec) -> dict[str, Any]:
@@ -205,6 +209,7 @@ def _placed(
     """Raises InvalidRequest, naming the parameter where a value of one is at fault."""
     document = complete(_document(spec, values))
     try:
+        document = with_needed_logins(document)
         checked = submission.check(plane, caller, document, project=project, forwarded=forwarded)
         refuse_unknown_baselines(plane.db, project, checked.spec.document)
     except InvalidRequest as error:

@@ -234,7 +234,7 @@ def _make(plane: ControlPlane, known: _Known, new: NewTrial, turn: Turn, checked
     try:
         checked = checked or trials.check(plane, sweep, new, estimates_wait=_asks_for_wait(known.spec, known.room))
     except InvalidRequest as error:
-        return _refuse(plane, sweep.id, new, f"{error.field}: {error.message}" if error.field else error.message)
+        return _refuse(plane, known, new, f"{error.field}: {error.message}" if error.field else error.message)
     except LimitExceeded as error:
         wait(plane, sweep.id, error.message)
         return False
@@ -251,7 +251,7 @@ def _make(plane: ControlPlane, known: _Known, new: NewTrial, turn: Turn, checked
     except InvalidRequest as error:
         if new.fork is not None:  # its checkpoint was deleted meanwhile
             return _make(plane, known, replace(new, fork=None), turn)
-        return _refuse(plane, sweep.id, new, error.message)
+        return _refuse(plane, known, new, error.message)
     if job is None:
         return False
     plane.dispatcher.ring_admit(job.id, job.queue, job.priority)
@@ -281,7 +281,7 @@ def _store(plane: ControlPlane, known: _Known, new: NewTrial, checked: Checked, 
         sweep = lookup.locked(session, known.sweep.id)
         if not known.is_fresh and (sweep.version, sweep.event_seq) != (known.sweep.version, known.sweep.event_seq):
             raise _OutOfDate
-        if not _is_next(sweep, new):
+        if not _is_next(sweep, known, new):
             return None
         if sweep.status == SweepState.PENDING:
             history.move(session, sweep, SweepState.RUNNING, actor=ACTOR, reason="first trial")
@@ -290,14 +290,16 @@ def _store(plane: ControlPlane, known: _Known, new: NewTrial, checked: Checked, 
     return job
 
 
-def _is_next(sweep: Sweep, new: NewTrial) -> bool:
-    return sweep.next_number == new.number and sweep.status in (SweepState.PENDING, SweepState.RUNNING)
+def _is_next(sweep: Sweep, known: _Known, new: NewTrial) -> bool:
+    """Whether the locked sweep may have this trial now, and its documents, the budget among them, are those read."""
+    is_same = (sweep.spec, sweep.base) == (known.sweep.spec, known.sweep.base)
+    return is_same and sweep.next_number == new.number and sweep.status in (SweepState.PENDING, SweepState.RUNNING)
 
 
-def _refuse(plane: ControlPlane, sweep_id: str, new: NewTrial, reason: str) -> bool:
+def _refuse(plane: ControlPlane, known: _Known, new: NewTrial, reason: str) -> bool:
     with plane.db.write() as session:
-        sweep = lookup.locked(session, sweep_id)
-        if not _is_next(sweep, new):
+        sweep = lookup.locked(session, known.sweep.id)
+        if not _is_next(sweep, known, new):
             return False
         if sweep.status == SweepState.PENDING:
             history.move(session, sweep, SweepState.RUNNING, actor=ACTOR, reason="first trial")

@@ -6,6 +6,7 @@ from typing import Any, Literal
 from sqlalchemy.orm import Session
 
 from app.domain.spec.model import JobDocument
+from app.domain.spec.rules.registry_logins import with_needed_logins
 from app.domain.spec.secrets import secret_variables, with_secrets
 from app.domain.spec.user_tokens import PREFIX
 from app.domain.sweeps.documents import trial_document, with_halts, with_halts_of_member, with_saves, with_start
@@ -88,6 +89,7 @@ def submitted(
     document = with_secrets(
         JobDocument.from_json(raw), {path: value for path, value in secrets.items() if not path.startswith(PREFIX)}
     )
+    document = with_needed_logins(document)
     forwarded = {path.removeprefix(PREFIX): token for path, token in secrets.items() if path.startswith(PREFIX)}
     hidden = secret_variables(secrets)
     return submission.check(

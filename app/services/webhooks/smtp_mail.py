@@ -10,7 +10,7 @@ import smtplib
 import ssl
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from email.errors import MessageError
 from email.headerregistry import Address
@@ -106,8 +106,11 @@ def failure_of(error: Exception, timeout_seconds: float) -> Posted:
             return Posted(problem="the mail server does not offer the TLS or the sign-in that the settings demand")
         case TimeoutError():
             return Posted(problem=late)
-        case smtplib.SMTPException():
+        case smtplib.SMTPServerDisconnected():
             return Posted(problem=_broken_off(error.__context__, late))
+        case smtplib.SMTPException():
+            # The library has no class of its own for a server without any sign-in that it knows.
+            return Posted(problem=f"the mail server cannot be used: {_printable(str(error))}")
         case SaysTooMuch():
             return Posted(problem=_TOO_MUCH)
         case ssl.SSLError():
@@ -171,7 +174,17 @@ def _hand_over(smtp: MailClient, mail: Mail, server: SmtpSettings) -> Posted:
     code, said = smtp.mail(server.sender)
     if code != 250:
         return Posted(status_code=_known(code), problem=f"the mail server refuses its sender: {answer_of(code, said)}")
-    answers: dict[str, Answer] = {recipient: smtp.rcpt(recipient) for recipient in mail.open_recipients}
+    answers: dict[str, Answer] = {}
+    try:
+        return _to_recipients(smtp, mail, server, answers)
+    except FAILURES as error:
+        return replace(failure_of(error, server.timeout_seconds), refused=_never(answers))
+
+
+def _to_recipients(smtp: MailClient, mail: Mail, server: SmtpSettings, answers: dict[str, Answer]) -> Posted:
+    """``answers`` gets those to the recipients, which count also where this raises one of `FAILURES`."""
+    for recipient in mail.open_recipients:
+        answers[recipient] = smtp.rcpt(recipient)
     refused = {recipient: answer for recipient, answer in answers.items() if answer[0] not in (250, 251)}
     taken = tuple(recipient for recipient in answers if recipient not in refused)
     if not taken:

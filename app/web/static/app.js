@@ -28,8 +28,10 @@ const asking = { form: null, held: new Set() };
 
 function askAnew() {
   // Not by an event: htmx would drop one that comes too soon after the last.
-  for (const part of asking.held) {
-    const url = part.isConnected && part.getAttribute("hx-get");
+  // A part that another one's answer holds is asked for with that one.
+  const asked = new Set([...asking.held].map((part) => (part.hasAttribute("hx-get") ? part : document.querySelector(`[hx-select-oob*="#${part.id}"]`))));
+  for (const part of asked) {
+    const url = part?.isConnected && part.getAttribute("hx-get");
     if (url) htmx.ajax("GET", url, { source: part, headers: { "X-Background": "true" } }).catch(() => {}); // the next change asks again
   }
   asking.held.clear();
@@ -66,8 +68,15 @@ document.addEventListener("htmx:beforeSwap", ({ detail }) => {
   detail.shouldSwap = false;
   asking.held.add(target);
 });
-for (const released of ["pointerup", "pointercancel", "keyup"]) {
-  document.addEventListener(released, () => setTimeout(() => asking.form || askAnew())); // the click comes first
+document.addEventListener("htmx:oobBeforeSwap", ({ detail }) => {
+  const { target } = detail;
+  if (!target.contains(asking.form) && !target.querySelector(":active")) return;
+  detail.shouldSwap = false;
+  asking.held.add(target);
+});
+// What is dragged away, or released in another window, has no pointerup.
+for (const released of ["pointerup", "pointercancel", "keyup", "dragend", "blur"]) {
+  addEventListener(released, () => setTimeout(() => asking.form || askAnew())); // the click comes first
 }
 
 document.addEventListener("click", async (event) => {

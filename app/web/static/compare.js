@@ -109,13 +109,22 @@ function moved(entries) {
   if (wanted.length) ask(wanted, false);
 }
 
-let timer = 0;
+// What changes while the answer is on its way is asked for after it.
+let waiting = false, asks = false, again = false;
 function refreshSoon() {
-  if (timer || document.hidden) return;
-  timer = setTimeout(async () => {
+  if (document.hidden) return;
+  again ||= asks;
+  if (waiting) return;
+  waiting = true;
+  setTimeout(async () => {
+    asks = true;
     for (const panel of panels.values()) panel.asked = inSight.has(panel); // others ask when they are seen
     if (inSight.size) await ask([...inSight], true);
-    timer = 0;
+    waiting = asks = false;
+    if (again) {
+      again = false;
+      refreshSoon();
+    }
   }, LIVE_MS);
 }
 

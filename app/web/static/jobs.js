@@ -55,12 +55,20 @@ document.addEventListener("htmx:afterSettle", restore);
 
 // A busy cluster changes all the time: the list asks less often than it hears of it, and always after the last change.
 let timer = 0, refreshed = 0;
+
+function refresh() {
+  const list = document.getElementById("job-list");
+  if (list.classList.contains("htmx-request")) { // the answer replaces it, and with it what htmx would ask next
+    timer = setTimeout(refresh, REFRESH_MS);
+    return;
+  }
+  [timer, refreshed] = [0, Date.now()];
+  list.dispatchEvent(new CustomEvent("refresh"));
+}
+
 document.addEventListener("live", (event) => {
   if (event.target.id !== "job-list" || timer) return;
-  timer = setTimeout(() => {
-    [timer, refreshed] = [0, Date.now()];
-    document.getElementById("job-list").dispatchEvent(new CustomEvent("refresh"));
-  }, Math.max(0, refreshed + REFRESH_MS - Date.now()));
+  timer = setTimeout(refresh, Math.max(0, refreshed + REFRESH_MS - Date.now()));
 }, true);
 document.addEventListener("htmx:configRequest", ({ detail }) => {
   if (detail.triggeringEvent?.type === "refresh") detail.headers["X-Background"] = "true";

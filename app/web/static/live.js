@@ -1,8 +1,9 @@
 // One stream of changes for the whole page, while it is visible.
 //
 // An element with data-live="TOPIC …" receives the event `live` when one of its topics has changed, at most once a
-// second and after the last change; htmx elements ask for themselves anew with hx-trigger="live". A script that adds
-// such elements itself calls `follow` again.
+// second, or once in data-pace seconds, and after the last change; htmx elements ask for themselves anew with
+// hx-trigger="live". Those whose answer may be 204 have no throttle of htmx's: it would drop the last change, since
+// the element stays. A script that adds such elements itself calls `follow` again.
 const POLL_MS = 5_000, POLLS_BEFORE_STREAM = 6, CLAIM_MS = 250;
 // Browsers open six connections to a server over HTTP/1.1: the streams of all tabs leave some to pages and actions.
 const MOST_STREAMS = 3;
@@ -12,7 +13,8 @@ const address = label?.dataset.url;
 const me = Math.random();
 const channel = globalThis.BroadcastChannel && new BroadcastChannel("trainyard-live");
 const streams = new Set(); // of other tabs, who answered
-const told = new Map(); // element's key → when it got its last event, or will get one
+const told = new Map(); // element's key → when it got its last event
+const due = new Set(); // keys of elements that will get one
 let topics = "", after = "", made = label?.dataset.made;
 let gap = 1_100; // htmx has its own throttle of a second, which would drop an earlier event
 let source = null, timer = 0, round = 0, claims = false, polls = 0, wasOffline = false;
@@ -64,9 +66,14 @@ function isBusy(element) {
 
 function tell(key) {
   const element = [...document.querySelectorAll("[data-live]")].find((each) => keyOf(each) === key);
+  if (element && isBusy(element)) {
+    setTimeout(tell, gap, key);
+    return;
+  }
+  due.delete(key);
   if (!element) return;
-  if (isBusy(element)) setTimeout(tell, gap, key);
-  else element.dispatchEvent(new CustomEvent("live"));
+  told.set(key, Date.now());
+  element.dispatchEvent(new CustomEvent("live"));
 }
 
 const keyOf = (element) => `${element.id} ${element.dataset.live}`;
@@ -77,11 +84,10 @@ function take({ changed, id, pace }) {
   const now = Date.now();
   for (const element of document.querySelectorAll("[data-live]")) {
     if (!element.dataset.live.split(/\s+/).some((topic) => changed.includes(topic))) continue;
-    const key = keyOf(element), last = told.get(key) ?? 0;
-    if (last > now) continue; // it will hear of it
-    const wait = Math.max(0, last + gap - now);
-    told.set(key, now + wait);
-    setTimeout(tell, wait, key);
+    const key = keyOf(element), pace = Math.max(gap, 1_000 * (element.dataset.pace ?? 0));
+    if (due.has(key)) continue;
+    due.add(key);
+    setTimeout(tell, Math.max(0, (told.get(key) ?? 0) + pace - now), key);
   }
 }
 

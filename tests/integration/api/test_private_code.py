@@ -1,14 +1,22 @@
-"""Code in private repositories: logins of documents and of the operator, sealed and never shown."""
+"""Code in private repositories and their like: logins and other secrets, sealed, never shown, not led elsewhere."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import delete, select
 
+from app.database.engine import Database
+from app.domain.lifecycle.states import JobState
+from app.domain.sweeps.parameters import Value
 from app.models import Job, Sweep
+from app.security.permissions import Role
 from app.services.access.secret_files import GIT_LOGINS
+from app.services.sweeps import trials
+from app.services.sweeps.trials import NewTrial
 from tests.builders.factories import make_document
 from tests.builders.sweeps import make_sweep_document
+from tests.integration.api.test_retrying import ended_job, refused, retry
 from tests.integration.compat.test_runai import BODY, TRAININGS
 from tests.systems.apps import Api
 
@@ -90,35 +98,51 @@ def test_stored_login_is_for_one_host_and_project(sqlite_api: Api, host: str, pr
     assert TOKEN not in str(opened(sqlite_api, Job, job_id))
 
 
-def test_trials_of_a_sweep_have_the_stored_login(sqlite_api: Api) -> None:
+@pytest.mark.parametrize("first", [0, 1])
+def test_trials_of_a_sweep_have_the_stored_login_of_their_own_host(sqlite_api: Api, first: int) -> None:
     store(sqlite_api)
+    hosts = [f"git+https://{host}/team/code.git@{COMMIT}" for host in ("git.example.org", "other.example.org")]
+    varied = {"training_config.framework.custom_code_dir": {"type": "categorical", "values": hosts[:: 1 - 2 * first]}}
     job = make_document(training_config=training())
     del job["name"]
-    varied = {"environment.SEED": {"type": "categorical", "values": ["1", "2"]}}
 
     answer = sqlite_api.post("/v1/sweeps", make_sweep_document(job=job, parameters=varied))
 
     sweep_id = sqlite_api.data(answer, 201)["sweep_id"]
-    login = {"token": TOKEN, "host": "git.example.org"}
-    assert opened(sqlite_api, Sweep, sweep_id) == {f"{AT}.{name}": value for name, value in login.items()}
+    plane = sqlite_api.app.extensions["trainyard"].plane
     with sqlite_api.db.read() as session:
-        base = session.get_one(Sweep, sweep_id).base
-    assert base["training_config"]["framework"]["custom_code_credentials"] == dict.fromkeys(login, "***")
+        sweep = session.get_one(Sweep, sweep_id)
+    assert "custom_code_credentials" not in sweep.spec["job"]["training_config"]["framework"]
+    for location, login in zip(hosts, ({"token": TOKEN, "host": "git.example.org"}, {}), strict=True):
+        values: dict[str, Value] = {next(iter(varied)): location}
+        new = NewTrial(number=1, values=values, source="method", seen_seq=0)
+        found = trials.check(plane, sweep, new).spec.secrets
+        assert found == {f"{AT}.{name}": value for name, value in login.items()}
 
 
-def test_trial_of_a_sweep_sends_no_stored_login_to_another_host(sqlite_api: Api) -> None:
-    store(sqlite_api)
-    hosts = [f"git+https://{host}/team/code.git@{COMMIT}" for host in ("git.example.org", "thief.example.org")]
-    varied = {"training_config.framework.custom_code_dir": {"type": "categorical", "values": hosts}}
-    job = make_document(training_config=training())
+def test_trials_over_images_have_the_logins_that_their_own_image_needs(database: Database, tmp_path: Path) -> None:
+    api = Api(database, tmp_path, TRAINYARD_IMAGES_SOURCES="one.example,two.example")
+    hosts = ("one.example", "two.example")
+    varied = {"resource_config.image.reference": {"type": "categorical", "values": [f"{each}/a:v1" for each in hosts]}}
+    logins = [{"registry": each, "username": "me", "password": f"{TOKEN}-{each}"} for each in (*hosts, "no.example")]
+    custom = {"framework": {"type": "CUSTOM", "custom_command": ["true"]}, "base_model": {"model_id": "none"}}
+    resources: dict[str, Any] = {"gpu_count": 1, "image": {"reference": "one.example/a:v1"}, "registry_logins": logins}
+    job = make_document(training_config=custom, resource_config=resources)
     del job["name"]
-    document = make_sweep_document(job=job, parameters=varied)
 
-    answer = sqlite_api.post("/v1/sweeps", document)
+    unneeded = api.problem(api.post("/v1/sweeps", make_sweep_document(job=job, parameters=varied)), 400)
+    job["resource_config"]["registry_logins"] = logins[:2]
+    sweep_id = api.data(api.post("/v1/sweeps", make_sweep_document(job=job, parameters=varied)), 201)["sweep_id"]
 
-    problem = sqlite_api.problem(answer, 400)
-    assert "they are for repositories of git.example.org, and the code is at thief.example.org" in problem["message"]
-    assert TOKEN not in answer.text
+    assert "no image of the job is read with the login of no.example" in unneeded["message"]
+    with api.db.read() as session:
+        sweep = session.get_one(Sweep, sweep_id)
+    for host in hosts:
+        new = NewTrial(number=1, values={next(iter(varied)): f"{host}/a:v1"}, source="method", seen_seq=0)
+        spec = trials.check(api.app.extensions["trainyard"].plane, sweep, new).spec
+        assert [each.registry for each in spec.document.resource_config.registry_logins] == [host]
+        assert spec.secrets == {"resource_config.registry_logins.0.password": f"{TOKEN}-{host}"}
+    api.close()
 
 
 @pytest.mark.parametrize("text", ["", "a b", "me:"])
@@ -129,6 +153,34 @@ def test_stored_login_that_can_not_be_used_names_the_operators_file(sqlite_api: 
 
     assert problem["details"][0]["field"].startswith(AT)
     assert f"default/{GIT_LOGINS}/git.example.org below TRAINYARD_SECURITY_SECRETS_DIR" in problem["message"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"network": "gate"}, {"image": {"reference": "registry.example.org/bob/tool:v1"}}, {"mounts": []}],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_secrets_of_another_key_stay_with_the_programs_they_were_given_to(sqlite_api: Api, changes: dict[str, Any]):
+    api, bob = sqlite_api, sqlite_api.make_key(Role.USER)
+    mount = {"path": "/own", "type": "files", "files": [{"name": "a", "content": "opensesame"}], "required": False}
+    custom = {"framework": {"type": "CUSTOM", "custom_command": ["true"]}, "base_model": {"model_id": "none"}}
+    parent = ended_job(api, training_config=custom, resource_config={"gpu_count": 1, "mounts": [mount]})
+    body = {"modify_resources": True, "new_resource_config": changes}
+
+    problem = refused(api, parent, body, status=409, key=bob)
+
+    assert f"new_resource_config.{next(iter(changes))} changes" in problem["message"]
+    assert "submit a new job with your own secrets" in problem["message"]
+    same = {"modify_resources": True, "new_resource_config": {"network": "none", "ram_min_mb": 64}}
+    child = retry(api, parent, same, key=bob)["job_id"]
+    with api.db.write() as session:
+        session.get_one(Job, child).status = JobState.FAILED
+    refused(api, child, body, status=409, key=bob)
+    with api.db.write() as session:  # as the deletion of the parent leaves it
+        session.get_one(Job, child).parent_job_id = None
+        session.flush()
+        session.execute(delete(Job).where(Job.id == parent))
+    refused(api, child, body, status=409, key=bob)
 
 
 def by_runai(api: Api, **spec: Any) -> Any:

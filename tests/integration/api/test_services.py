@@ -104,6 +104,27 @@ def test_secrets_of_the_environment_are_not_shown(sqlite_api: Api) -> None:
     assert sqlite_api.data(answer)["environment"] == {"HF_TOKEN": "***", "PLAIN": "x"}
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("image", {"reference": "ghcr.io/other/image:1"}), ("mounts", [{"type": "empty", "path": "/scratch"}])],
+)
+def test_secrets_of_another_key_stay_with_the_programs_they_were_given_to(
+    sqlite_api: Api, name: str, value: Any
+) -> None:
+    create(sqlite_api, environment={"HF_TOKEN": "hf_secret"})
+    other = sqlite_api.make_key(Role.USER, "default")
+
+    def changed(key: str, **changes: Any) -> Any:
+        return sqlite_api.call("PATCH", "/v1/services/support", json={"resource_config": changes}, key=key)
+
+    refused = changed(other, **{name: value})
+
+    assert refused.status_code == 409
+    assert f"resource_config.{name} changes what service support runs" in refused.json["error"]["message"]
+    assert changed(other, device_type="cpu", gpu_count=2).status_code == 200
+    assert changed(sqlite_api.key, **{name: value}).status_code == 409, "another key may have given secrets since"
+
+
 @pytest.mark.both_databases
 def test_lists_leave_out_ended_services_unless_asked_for(api: Api) -> None:
     ended, live = create(api, name="one"), create(api, name="two")

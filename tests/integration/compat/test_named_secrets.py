@@ -235,11 +235,29 @@ def test_pull_secrets_open_registries_of_images_and_reach_no_job(in_images: Api)
     assert "hunter" not in api.call("GET", f"/v1/jobs/{job.id}").text
     for asked in (by_runai(api, "a", LOGINS), volumes(api, secretVolume={"secret": "a", "mountPath": "/secrets"})):
         assert "has logins of registries, which no job gets" in f"{asked.text} {asked.headers.get('Warning')}"
-    key.write_bytes(b'{"auths": {"registry.example": {"auth": "hunter"}}}')
-    unreadable = pulling(api, "registry.example/team/tool:v1", {"name": "a"})
-    assert unreadable.status_code == 400
-    assert "spec.imagePullSecrets: the operator's file default/a/.dockerconfigjson" in unreadable.text
-    assert "hunter" not in unreadable.text
+    for content, why in (
+        (b'{"auths": {"registry.example": {"auth": "hunter"}}}', "registry.example, where registry.example/team/tool"),
+        (b'{"auths": ["hunter"]}', "it has to be"),
+    ):
+        key.write_bytes(content)
+        unreadable = pulling(api, "registry.example/team/tool:v1", {"name": "a"})
+        assert unreadable.status_code == 400
+        assert "spec.imagePullSecrets: the operator's file default/a/.dockerconfigjson" in unreadable.text
+        assert why in unreadable.text
+        assert "hunter" not in unreadable.text
+
+
+def test_entries_without_a_password_do_not_keep_the_others_from_use(in_images: Api) -> None:
+    api, team = in_images, b64encode(b"team:hunter").decode()
+    entries = {"helped.example": {}, "token.example": {"auth": "", "identitytoken": "x"}, "odd.example": None}
+    document = {"auths": {**entries, "registry.example": {"auth": team}, "registry.example/mine": {}}}
+    lay_down(api, json.dumps(document).encode(), "default/a/" + LOGINS)
+
+    assert pulling(api, "registry.example/team/tool:v1", {"name": "a"}).status_code == 202
+    answer = pulling(api, "registry.example/mine/tool:v1", {"name": "a"})
+
+    assert answer.status_code == 400
+    assert "registry.example/mine, where registry.example/mine/tool:v1 lies, has no user and password" in answer.text
 
 
 def test_logins_of_docker_hub_have_several_names(in_images: Api) -> None:

@@ -8,8 +8,9 @@ import pytest
 from app.database.engine import Database, make_engine
 from app.domain.errors import LimitExceeded
 from app.domain.token_bucket import Draw, Rate
+from app.security.late_buckets import LateBuckets
 from app.security.permissions import Role
-from app.security.rate_limits import LateBuckets, RateLimit
+from app.security.rate_limits import RateLimit
 from app.security.shared_buckets import SharedBuckets
 from tests.systems.apps import Api
 from tests.systems.servers import RedisServer

@@ -198,18 +198,19 @@ def test_a_viewer_changes_nothing(viewer: Browser, path: str):
 
 
 def test_a_project_is_made_described_and_deleted(web: Browser):
-    assert web.act("/ui/admin/projects", {"name": "vision", "description": CANARY}) == "The project vision is made."
+    made = {"name": "vision", "description": CANARY, "claims": "use"}
+    assert web.act("/ui/admin/projects", made) == "The project vision is made."
+    assert "existing ones only" in web.get("/ui/admin/projects/vision").text
     services = "pypi.org:443\r\n\r\n *.huggingface.co:443 "
-    demands = {"required_capabilities": "sandbox:full\n\nlimits", "claims": "use"}
+    demands = {"required_capabilities": "sandbox:full\n\nlimits", "claims": "create"}
     web.act("/ui/admin/projects/vision", {"description": "pictures", "egress": services, **demands})
 
     with web.api.db.read() as session:
         row = session.get_one(Project, "vision")
         assert (row.description, row.egress) == ("pictures", ["pypi.org:443", "*.huggingface.co:443"])
-        assert row.claims == "use"
+        assert row.claims == "create"
     assert "*.huggingface.co:443" in web.get("/ui/admin/projects/vision").text
     assert "limits sandbox:full" in web.get("/ui/admin/projects/vision").text
-    assert "existing ones only" in web.get("/ui/admin/projects/vision").text
     wrong = answer_to(web, "/ui/admin/projects/vision", {"claims": "all"}, 422)
     assert "create, use" in wrong.text
     bad = answer_to(web, "/ui/admin/projects/vision", {"required_capabilities": "a sandbox"}, 422)
@@ -217,13 +218,14 @@ def test_a_project_is_made_described_and_deleted(web: Browser):
     refused = answer_to(web, "/ui/admin/projects/vision", {"egress": "pypi.org"}, 422)
     assert "use host:port or *.domain:port" in refused.text
 
+    web.act("/ui/admin/projects/vision", {"claims": "use", "description": "pictures"})
     web.act("/ui/admin/projects/vision", {})  # every field is empty
     with web.api.db.read() as session:
         row = session.get_one(Project, "vision")
         assert (row.description, row.egress, row.claims) == ("", [], "use")  # a choice has no empty value
     web.act("/ui/admin/projects/vision/delete")
     web.get("/ui/admin/projects/vision", 404)
-    assert actions(web, "vision") == ["project.create", "project.patch", "project.patch", "project.delete"]
+    assert actions(web, "vision") == ["project.create", *["project.patch"] * 3, "project.delete"]
 
 
 def test_a_project_with_jobs_is_not_deleted(web: Browser):

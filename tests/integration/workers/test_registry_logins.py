@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -20,12 +21,14 @@ from app.domain.spec.model import JobDocument
 from app.domain.spec.secrets import take_secrets
 from app.host.overlays import lack_of_overlays
 from app.security.secrets import SecretBox
+from config.images import ImageSettings
 from tests.builders.factories import make_document, make_job
 from tests.doubles.http_servers import QuietHandler, answering
 from tests.systems import images
 from tests.systems.apps import SECRET_KEY
 from tests.systems.supervising import World
 from workers.attempt_failed import AttemptFailed
+from workers.images.image_store import ImageStore
 from workers.images.image_tools import ImageTools
 from workers.sandbox.sandbox import choose_sandbox
 
@@ -62,6 +65,7 @@ class _Registry(QuietHandler):
             self.reply(403, server.says, "application/json")
         elif "/manifests/" in self.path:
             self.reply(200, server.manifest, "application/vnd.oci.image.manifest.v1+json")
+            server.manifest = server.later or server.manifest
         else:
             self.reply(307, Location=f"http://localhost:{server.store}{self.path}")
 
@@ -80,7 +84,7 @@ def doubles(layout: Path, *, says: bytes = b"") -> Iterator[tuple[Any, Any]]:
     """(registry, store) of the image, or a registry that refuses it with these words."""
     registry: Any = ThreadingHTTPServer(("127.0.0.1", 0), _Registry)
     store: Any = ThreadingHTTPServer(("127.0.0.1", 0), _Store)
-    registry.says, registry.store = says, store.server_port
+    registry.says, registry.later, registry.store = says, b"", store.server_port
     for each in (registry, store):
         each.asked, each.layout = [], layout
     with answering(registry), answering(store):
@@ -136,6 +140,50 @@ def test_password_that_a_registry_sends_back_is_in_no_message(tmp_path: Path) ->
 
     assert "denied to ***, ***, Basic ***" in caught.value.message
     assert "p@ss" not in caught.value.message
+
+
+def store_of(directory: Path, host: str = "", project: str = "a") -> ImageStore:
+    return ImageStore(
+        directory=directory / "images",
+        data_dir=directory / "data",
+        settings=ImageSettings(plain_http=(host,)),
+        sandbox=choose_sandbox(),
+        project=project,
+        login=LOGIN if host else None,
+    )
+
+
+def test_registry_that_answers_with_another_image_the_second_time_gives_none(tmp_path: Path) -> None:
+    wanted, other = (images.make_image(tmp_path / name, [("text", name.encode())]) for name in ("wanted", "other"))
+    with doubles(tmp_path / "other") as (registry, _):
+        host = f"127.0.0.1:{registry.server_port}"
+        registry.manifest = (tmp_path / "wanted/blobs/sha256" / wanted.partition(":")[2]).read_bytes()
+        registry.later = (tmp_path / "other/blobs/sha256" / other.partition(":")[2]).read_bytes()
+
+        with pytest.raises(AttemptFailed, match="digest"):
+            store_of(tmp_path, host).provide(parse(f"{host}/team/tool:v1"), "if_missing")
+
+    assert not list((tmp_path / "images").glob("*/root"))
+
+
+@pytest.mark.long
+def test_layout_gives_the_image_that_lies_in_it_to_its_own_project(tmp_path: Path) -> None:
+    layout = tmp_path / "image"
+    named = images.make_image(layout, [("text", b"named")])
+    written = images.make_image(tmp_path / "other", [("text", b"written")])
+    for blob in (tmp_path / "other/blobs/sha256").iterdir():
+        (layout / "blobs/sha256" / blob.name).write_bytes(blob.read_bytes())
+    claimed = layout / "blobs/sha256" / named.partition(":")[2]
+    claimed.write_bytes((layout / "blobs/sha256" / written.partition(":")[2]).read_bytes())
+    reference = parse(f"oci:{layout}:v1")
+
+    found = store_of(tmp_path).provide(reference, "always")
+
+    assert f"sha256:{found.digest}" == written
+    assert (found.root / "text").read_text() == "written"
+    assert store_of(tmp_path).provide(reference, "if_missing") == replace(found, seconds=0.0)
+    other = store_of(tmp_path, project="b").provide(reference, "always")
+    assert (other.digest, other.root == found.root) == (found.digest, False)
 
 
 def submit(world: World, reference: str, logins: Sequence[dict[str, str]], command: str) -> str:

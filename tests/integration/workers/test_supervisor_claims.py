@@ -106,4 +106,6 @@ def test_job_that_fills_a_claim_is_ended_and_so_is_the_next_that_may_write_to_it
     with world.db.read() as session:
         found = [session.get_one(Job, job_id) for job_id in (filled, part)]
     assert [job.error_type for job in found] == ["DISK_LIMIT_EXCEEDED"] * 2
-    assert all("the volume claim scratch holds 30 MB, 20 MB are allowed" in str(job.error_message) for job in found)
+    assert all(
+        "the volume claim scratch holds at least 30 MB, 20 MB are allowed" in str(job.error_message) for job in found
+    )

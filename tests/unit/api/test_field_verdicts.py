@@ -1,11 +1,21 @@
 """Tables of what becomes of each field: what they refuse, what they warn of, and what a header may say."""
 
+import copy
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
 from marshmallow import Schema, fields
 
 from app.domain.errors import BadSpec
+from app.domain.spec.model import JobDocument
+from app.domain.spec.section import Section
 from app.http.envelope import warning_headers
+from app.http.request_body import validated
+from app.schemas.jobs import SubmitJobSchema
 from app.schemas.spec.field_verdicts import acted_on, field_paths, refuse, refused, warned, warnings_of
+from tests.unit.api.test_any_document import FULL
 
 
 class _Volume(Schema):
@@ -53,6 +63,36 @@ def test_refusal_names_the_item_of_the_list() -> None:
 
 def test_document_without_refused_fields_passes() -> None:
     refuse({"name": "a", "volumes": [{"readOnly": False}]}, TABLE)
+
+
+def every_path(schema: Schema) -> list[str]:
+    """Of the fields and of the objects that they are in."""
+    leaves = (path.split(".") for path in field_paths(schema))
+    return list(dict.fromkeys(itertools.chain(*(itertools.accumulate(each, "{}.{}".format) for each in leaves))))
+
+
+def refused_field(document: Mapping[str, Any] | Section, path: str) -> str | None:
+    try:
+        refuse(document, {path: refused("for the test")})
+    except BadSpec as error:
+        return error.field
+    return None
+
+
+def test_typed_document_gets_the_verdicts_of_its_json() -> None:
+    schema = SubmitJobSchema()
+    typed: JobDocument = validated(schema, copy.deepcopy(FULL))
+    stored, paths = typed.to_json(), every_path(schema)
+    table = {path: warned("for the test") for path in paths}
+
+    warnings = warnings_of(typed, table)
+    fields_refused = {path: refused_field(typed, path) for path in paths}
+
+    assert "data_config.sources.filters.op: for the test" in warnings
+    assert warnings == warnings_of(stored, table)
+    assert fields_refused["data_config.sources.split"] == "data_config.sources.0.split"
+    assert None in fields_refused.values()
+    assert fields_refused == {path: refused_field(stored, path) for path in paths}
 
 
 def test_header_holds_any_text() -> None:

@@ -58,6 +58,19 @@ def test_what_is_no_object_is_refused_as_by_marshmallow(document: object) -> Non
     assert found_by(ours, document) == found_by(marshmallows, document)
 
 
+def test_errors_in_a_list_of_documents_are_numbered_as_by_marshmallow() -> None:
+    ours, marshmallows = DocumentSchema.from_dict(FIELDS)(), Schema.from_dict(FIELDS)()
+    documents: list[dict[str, Any]] = [{"needed": "a"}, {"needed": 7}, {}, {"needed": "a", "counted": 10}]
+
+    with pytest.raises(ValidationError) as expected:
+        marshmallows.load(documents, many=True)
+    with pytest.raises(ValidationError) as found:
+        ours.load(documents, many=True)
+
+    assert list(expected.value.normalized_messages()) == [1, 2, 3]
+    assert found.value.normalized_messages() == expected.value.normalized_messages()
+
+
 def test_field_that_is_absent_and_has_no_default_is_not_asked() -> None:
     asked: list[str | None] = []
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.compat.launchers import parse_launcher, ranks_per_node
+from app.compat.mpirun_texts import WORD, without_quotes
 from app.domain.errors import BadSpec
 
 FIELD = "spec.command"
@@ -309,6 +310,36 @@ def test_long_texts_take_no_time(text):
     parse(["sh", "-c", text + "x"])
 
     assert time.process_time() - began < 2
+
+
+@pytest.mark.parametrize(("uses", "is_longer"), [(80, False), (1_300, True)])
+def test_text_that_variables_make_long_takes_no_time(uses, is_longer):
+    """Beyond 64 Ki characters mpirun counts wherever it stands; here it is only printed."""
+    began = time.process_time()
+
+    found = launch(f"sh -c 'echo {'$M' * uses}'", M="x" + " mpirun" * 100)
+
+    assert found.is_longer is is_longer
+    assert time.process_time() - began < 2
+
+
+def test_long_words_in_quotes_take_no_time():
+    began = time.process_time()
+
+    inner = parse(["env", "sh", "-c", f"sh -c '{'a ' * 100_000}; mpirun ./a.out'"])
+    argument = parse(["sh", "-c", f"mpirun './a.out {'a ' * 200_000}'"])
+
+    assert (inner.is_longer, argument.by_mpi) == (True, True)
+    assert time.process_time() - began < 2
+
+
+_WORD = ("a", " ", "$", "\n", "é", *"'\"\\")
+
+
+@settings(max_examples=60)
+@given(st.lists(st.sampled_from(_WORD), max_size=12).map("".join).filter(WORD.fullmatch))
+def test_quotes_are_removed_as_shlex_does(word):
+    assert without_quotes(word) == "".join(shlex.split(word))
 
 
 _SHELL = ("mpirun", "env ", "-S", "sh ", "-c ", "ssh ", "eval ", "A=", "<<E", *"'\"\\\n $()`;")

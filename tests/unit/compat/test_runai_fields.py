@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from app.compat.runai.fields import without_effect
+from app.compat.runai.programs import words_of
 from app.compat.runai.requests import DistributedSchema, TrainingSchema
+from app.domain.errors import BadSpec
 
 TRAINING = {"name": "a", "projectId": "default", "clusterId": "c"}
 
@@ -65,3 +67,10 @@ def test_fields_of_a_masters_own_spec_without_effect_are_named() -> None:
         "masterSpec.environmentVariables.userCredential",
         "masterSpec.storage",
     ]
+
+
+def test_a_command_that_linux_takes_in_no_argument_is_refused() -> None:
+    with pytest.raises(BadSpec, match="put long scripts into a file") as refused:
+        words_of({"command": "x" * 131_073}, "command")
+    assert refused.value.field == "spec.command"
+    assert words_of({"command": "x " * 65_536}, "command") == ["x"] * 65_536

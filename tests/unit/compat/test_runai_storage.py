@@ -114,6 +114,14 @@ def test_new_claims_of_workloads_whose_names_run_together_differ():
     assert name_of_claim("a-b", "c") == name_of_claim("a-b", "c")
 
 
+def test_new_claim_for_nothing_is_refused():
+    with pytest.raises(BadSpec, match="more than 0; leave it out") as refused:
+        translated({"storage": {"pvc": [{"path": "/data", "claimInfo": {"size": "0Gi"}}]}})
+
+    assert str(refused.value.field).startswith("spec.storage.pvc.")
+    assert str(refused.value.field).endswith(".claimInfo.size")
+
+
 def test_what_a_new_claim_asks_of_a_storage_class_is_named():
     info = {"size": "1G", "storageClass": "fast", "volumeMode": "Filesystem", "addedAttrValues": [{"key": "a"}]}
 

@@ -46,6 +46,13 @@ def test_what_is_no_body_in_chunks_is_refused(body: bytes, size: int) -> None:
         _fed(body, size)
 
 
+def test_what_came_before_an_error_is_kept() -> None:
+    with pytest.raises(BadChunk) as refused:
+        Chunks().feed(b"5\r\nhello\r\n3\r\nabc\r\nx\r\n")
+
+    assert refused.value.content == b"helloabc"
+
+
 def _fed(body: bytes, size: int = 1000) -> Chunks:
     chunks = Chunks()
     for at in range(0, len(body), size):

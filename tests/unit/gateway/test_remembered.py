@@ -103,3 +103,63 @@ async def test_a_request_that_is_cancelled_takes_the_reading_of_no_other() -> No
 
     assert await second == 1
     assert first.cancelled()
+
+
+@on_a_loop
+async def test_a_reading_that_takes_long_is_joined_by_no_later_request() -> None:
+    found = Remembered[str, str](seconds=0.02, ahead=0.02)
+    may_end = {"valid": asyncio.Event(), "revoked": asyncio.Event()}
+
+    def reading(value: str) -> Callable[[], Coroutine[Any, Any, str]]:
+        async def read() -> str:
+            await may_end[value].wait()
+            return value
+
+        return read
+
+    before = asyncio.ensure_future(found.get("a", reading("valid"), max_age=60.0))
+    await asyncio.sleep(0.05)
+    after = asyncio.ensure_future(found.get("a", reading("revoked")))
+    await asyncio.sleep(0)
+    may_end["valid"].set()
+    assert await before == "valid"
+    joined = asyncio.ensure_future(found.get("a", reading("valid"), max_age=60.0))
+    await asyncio.sleep(0)
+    may_end["revoked"].set()
+
+    assert await after == "revoked"
+    assert await joined == "valid"  # the older reading found it at most 60 s ago
+
+
+@on_a_loop
+async def test_an_older_reading_takes_the_place_of_no_newer_one() -> None:
+    found = Remembered[str, int](seconds=60.0, ahead=60.0)
+    older, newer = Readings(), Readings()
+    older.may_end.clear()
+    newer.begun = 10
+    late = asyncio.ensure_future(found.get("a", older.read))
+    await asyncio.sleep(0.01)
+
+    assert await found.get("a", newer.read, max_age=0.0) == 11
+    older.may_end.set()
+
+    assert await late == 1
+    assert await found.get("a", newer.read) == 11
+    assert newer.begun == 11
+
+
+@on_a_loop
+async def test_an_older_reading_that_fails_takes_nothing_from_a_newer_one() -> None:
+    found = Remembered[str, int](seconds=60.0, ahead=60.0)
+    older, newer = Readings(), Readings()
+    older.may_end.clear()
+    older.error = ValueError("the database is away")
+    late = asyncio.ensure_future(found.get("a", older.read))
+    await asyncio.sleep(0.01)
+
+    assert await found.get("a", newer.read, max_age=0.0) == 1
+    older.may_end.set()
+    with pytest.raises(ValueError, match="away"):
+        await late
+
+    assert await found.get("a", newer.read) == 1

@@ -1,7 +1,11 @@
 """Where paths lead, and for how long that is taken for granted."""
 
+import itertools
 import os
+import tracemalloc
 from pathlib import Path
+
+import pytest
 
 from app.services.requests.storage_access import REMEMBERED_SECONDS, RealPaths
 
@@ -63,3 +67,31 @@ def test_path_of_many_directories_is_followed(tmp_path: Path) -> None:
     path = str(tmp_path) + "/a" * 2000
 
     assert RealPaths(frozenset(), Clock()).remembering()(path) == path
+
+
+@pytest.mark.parametrize("links", [20, 1000])
+def test_links_on_the_way_are_followed_once_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: int) -> None:
+    (tmp_path / "l").symlink_to(".")
+    looks, lstat = itertools.count(), os.lstat
+    monkeypatch.setattr(os, "lstat", lambda path, **more: (lstat(path, **more), next(looks))[0])
+    given = f"{tmp_path}{'/l' * links}"
+
+    found = RealPaths(frozenset(), Clock()).remembering()(given)
+
+    assert found == str(tmp_path)
+    assert next(looks) <= (len(tmp_path.parts) + 3) * (links + 1)
+
+
+@pytest.mark.parametrize(("directories", "most"), [("/a" * 500, 100_000), (f"/{'a' * 120}" * 25, 3_000_000)])
+def test_little_is_remembered_of_deep_paths(directories: str, most: int) -> None:
+    real_path = RealPaths(frozenset(), Clock()).remembering()
+
+    tracemalloc.start()
+    try:
+        for number in range(50):
+            real_path(f"/none-{number}{directories}")
+        remembered = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+
+    assert remembered < most

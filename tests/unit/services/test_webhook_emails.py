@@ -193,6 +193,14 @@ def test_who_is_refused_before_the_text_is_is_remembered(server: MailServer, set
     assert (posted.refused, posted.is_final) == ({BO: "550 gone"}, False)
 
 
+def test_who_is_refused_before_the_connection_breaks_is_remembered() -> None:
+    fine = (0.0, b"250 OK\r\n")
+    with scripted_mail_server((0.0, b"220 here\r\n"), fine, fine, fine, (0.0, b"550 gone\r\n")) as (port, _):
+        posted = send(MAIL, _plain(port, timeout_seconds=5.0))
+
+    assert posted == Posted(problem="the mail server closed the connection", refused={BO: "550 gone"})
+
+
 @pytest.mark.parametrize(("answer", "is_final"), [("451 try again", False), ("554 5.7.1 spam", True)])
 def test_a_text_that_is_refused_is_final_for_good_reasons(
     server: MailServer, settings: SmtpSettings, answer: str, *, is_final: bool
@@ -328,6 +336,23 @@ def test_the_doctor_tells_a_server_that_is_away_offers_no_tls_or_refuses_the_sen
     assert "TRAINYARD_SMTP_SECURITY" in bare.fix
     assert sender.message == "it refuses emails from t@example.org: 550 not you"
     assert "TRAINYARD_SMTP_SENDER" in sender.fix
+
+
+@pytest.mark.parametrize(
+    ("offered", "problem"),
+    [
+        (b"250 SIZE\r\n", "does not offer the TLS or the sign-in"),
+        (b"250 AUTH XOAUTH2\r\n", "No suitable authentication"),
+    ],
+)
+def test_the_doctor_tells_a_server_without_a_sign_in_for_the_user(tmp_path: Path, offered: bytes, problem: str) -> None:
+    password = tmp_path / "password"
+    password.write_text(PASSWORD)
+    with scripted_mail_server((0.0, b"220 here\r\n"), (0.0, b"250-here\r\n" + offered)) as (port, _):
+        (finding,) = _found(replace(_plain(port, timeout_seconds=5.0), user=USER, password_file=password))
+
+    assert problem in finding.message
+    assert "TRAINYARD_SMTP_USER" in finding.fix
 
 
 def _found(settings: SmtpSettings) -> list[Finding]:

@@ -24,6 +24,7 @@ from app.domain.errors import BadSpec
 from app.domain.spec.credentials import HOST, PASSWORD, TOKEN, USER
 from app.domain.spec.locations.code import MOST_BYTES, MOST_FILES, GitCommit, git_commit
 from app.host.processes import die_with_parent
+from config.redaction import Redaction
 from workers.fetching.cache import Entry, stored_bytes
 from workers.fetching.child_client import child_environment
 from workers.fetching.code.connect_proxy import ConnectProxy
@@ -112,6 +113,7 @@ def _archive(context: Context, item: Item, wanted: GitCommit, scratch: Path) -> 
         arguments = ("fetch", "--quiet", "--depth=1", "--no-tags", "--no-write-fetch-head", wanted.url, wanted.commit)
         failure = git.run("-C", str(repository), *arguments)
         if failure:
+            failure = _redaction(item.credentials)(failure)  # before a part of it is taken
             is_ours, has_login = most == context.settings.max_bytes, bool(item.credentials)
             raise _why(failure, wanted, most, refused=proxy.refused, is_ours=is_ours, has_login=has_login)
     return _archived(_Git(program, scratch, "", item.max_bytes + _HEADERS_BYTES), item, wanted, scratch)
@@ -123,9 +125,21 @@ def _login(wanted: GitCommit, credentials: Mapping[str, str]) -> dict[str, str]:
         return {}
     if credentials.get(HOST, wanted.host) != wanted.host:
         raise Refused(f"custom_code_credentials are for another host than {wanted.host}, and are not sent there")
-    user = credentials.get(USER, _ANY_USER)
-    encoded = base64.b64encode(f"{user}:{credentials.get(PASSWORD) or credentials[TOKEN]}".encode()).decode()
-    return {f"http.{wanted.origin}/.extraHeader": f"Authorization: Basic {encoded}", "http.followRedirects": "false"}
+    header = f"Authorization: Basic {_basic(credentials)}"
+    return {f"http.{wanted.origin}/.extraHeader": header, "http.followRedirects": "false"}
+
+
+def _basic(credentials: Mapping[str, str]) -> str:
+    """As RFC 7617 says."""
+    user, password = credentials.get(USER, _ANY_USER), credentials.get(PASSWORD) or credentials[TOKEN]
+    return base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+def _redaction(credentials: Mapping[str, str]) -> Redaction:
+    """A server may send back what it was sent."""
+    if not credentials:
+        return Redaction()
+    return Redaction((credentials.get(PASSWORD) or credentials[TOKEN], _basic(credentials)))
 
 
 def _archived(git: "_Git", item: Item, wanted: GitCommit, scratch: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Watches how much the processes of an attempt keep in its run directory, where they write all their files."""
+"""Watches how much a directory holds: an attempt's run directory, where its processes write files, or a claim."""
 
 import threading
 import time
@@ -12,12 +12,18 @@ SHARE = 0.05  # of the time at most, for walking through directories of very man
 
 
 class RunSizeWatch:
-    """Measures on a thread of its own; ``on_exceeded`` is called once, on that thread, with the megabytes found."""
+    """Measures on a thread of its own; ``on_exceeded`` is called once, on that thread, with the least megabytes held.
 
-    def __init__(self, directory: Path, limit_mb: int, on_exceeded: Callable[[int], None]) -> None:
+    ``besides`` is a directory in it that doesn't count.
+    """
+
+    def __init__(
+        self, directory: Path, limit_mb: int, on_exceeded: Callable[[int], None], *, besides: str = ""
+    ) -> None:
         self._directory = directory
         self._limit_mb = limit_mb
         self._on_exceeded = on_exceeded
+        self._besides = besides
         self._stopped = threading.Event()
 
     def start(self) -> None:
@@ -27,11 +33,11 @@ class RunSizeWatch:
         self._stopped.set()
 
     def _watch(self) -> None:
-        pause = PERIOD_SECONDS
+        pause, most_bytes = PERIOD_SECONDS, ((self._limit_mb + 1) << 20) - 1
         while not self._stopped.wait(pause):
             began = time.monotonic()
-            found = allocated_bytes(self._directory) >> 20
-            if found > self._limit_mb:
-                self._on_exceeded(found)
+            found = allocated_bytes(self._directory, besides=self._besides, most_bytes=most_bytes)
+            if found > most_bytes:
+                self._on_exceeded(found >> 20)
                 return
             pause = max(PERIOD_SECONDS, (time.monotonic() - began) / SHARE)

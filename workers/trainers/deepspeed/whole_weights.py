@@ -35,6 +35,8 @@ def whole_weights(checkpoint: Path) -> Iterator[tuple[str, torch.Tensor]]:
         state = _loaded(directory / _WHOLE)
         # The module has the names of frozen weights that are tied to others, too.
         wanted = {*state["buffer_names"], *(name for group in state["param_shapes"] for name in group)}
+        # peft writes a trained weight that is tied to another under both names, and expects both.
+        wanted |= {alias for alias, name in (state.get("shared_params") or {}).items() if name in wanted}
         yield from ((name, tensor.clone()) for name, tensor in state["module"].items() if name in wanted)
         return
     from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint  # noqa: PLC0415

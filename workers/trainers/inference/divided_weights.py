@@ -3,11 +3,13 @@
 This runs in the job's sandbox: the parts are pickles of a rank, which may have run code of users.
 """
 
+import os
 import pickle
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +32,12 @@ _CONFIG = "config.json"
 _ZERO = (sys.executable, "-m", "workers.trainers.deepspeed.whole_weights")
 # Of the files beside the parts these describe the state of a training; the others are configurations and a tokenizer.
 _OF_THE_TRAINING = (".pt", ".pth", ".bin", ".distcp")
+_MOST_SAID = 64 << 10  # bytes of what the program says that are passed on to the log
+# What missing, damaged and foreign parts raise, with what the documentation of pickle says of unpickling.
+_DAMAGED = (
+    AttributeError, EOFError, FileNotFoundError, ImportError, IndexError, KeyError, RuntimeError, SafetensorError,
+    TypeError, ValueError, pickle.UnpicklingError,
+)  # fmt: skip
 _WEIGHTS: dict[str, Callable[[Path], weight_files.Weights]] = {
     FSDP: fsdp.whole_weights,
     MEGATRON: megatron.whole_weights,
@@ -67,18 +75,23 @@ def _join(framework: str, checkpoint: Path, directory: Path, *, adapter: bool) -
         else:
             write = weight_files.write_adapter if adapter else weight_files.write_model
             write(_WEIGHTS[framework](checkpoint), directory)
-    except (KeyError, RuntimeError, SafetensorError, TypeError, ValueError, pickle.UnpicklingError) as error:
+    except _DAMAGED as error:
         if error_type(error) != TrainingFailure.error_type:
             raise  # such as a full disk
         raise ModelNotFound(f"the parts of the checkpoint of {framework} can't be put together: {error}") from error
 
 
 def _join_zero(checkpoint: Path, directory: Path, *, adapter: bool) -> None:
-    """Raises RuntimeError, and MemoryError when the kernel has ended the program."""
+    """Raises RuntimeError, and MemoryError when memory was short."""
     kind = ("--adapter",) if adapter else ()
-    ended = subprocess.run([*_ZERO, str(checkpoint), str(directory), *kind], stderr=subprocess.PIPE, check=False)
+    with tempfile.TemporaryFile(dir=directory.parent) as errors:
+        ended = subprocess.run([*_ZERO, str(checkpoint), str(directory), *kind], stderr=errors, check=False)
+        errors.seek(max(0, errors.seek(0, os.SEEK_END) - _MOST_SAID))
+        said = errors.read().decode(errors="replace").strip()
+    if said:
+        print(said, file=sys.stderr, flush=True)  # noqa: T201  (the job's log)
+    last = said.splitlines()[-1] if said else f"the program ended with exit code {ended.returncode}"
     if ended.returncode == -signal.SIGKILL:
         raise MemoryError("the program that puts the weights together was killed, which the kernel does without memory")
     if ended.returncode != 0:
-        said = ended.stderr.decode(errors="replace").strip().splitlines()
-        raise RuntimeError(said[-1] if said else f"the program ended with exit code {ended.returncode}")
+        raise (MemoryError if last.partition(":")[0].endswith("MemoryError") else RuntimeError)(last)

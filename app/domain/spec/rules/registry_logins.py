@@ -1,6 +1,7 @@
 """Rules of `resource_config.registry_logins`."""
 
 import re
+from collections.abc import Sequence
 
 from app.domain.errors import BadSpec
 from app.domain.spec.document import images
@@ -16,7 +17,7 @@ def logins_open_images(document: JobDocument) -> None:
     """Raise BadSpec for a login that is none, that is given twice, or that no image of the job and its roles needs."""
     logins = document.resource_config.registry_logins
     registries = [login.registry for login in logins]
-    used = {closest(parse(image.reference), registries) for image, _ in images(document)} if logins else set()
+    used = _used(document)
     for number, login in enumerate(logins):
         field = f"{FIELD}.{number}"
         if not is_registry(login.registry):
@@ -33,8 +34,39 @@ def logins_open_images(document: JobDocument) -> None:
         if ":" in login.username:
             raise BadSpec("username has no colon (RFC 7617)", field=f"{field}.username")
         if number not in used:
-            raise BadSpec(
-                f"no image of the job is read with the login of {login.registry}; name an image of it as HOST/NAME, or "
-                "leave the login out",
-                field=f"{field}.registry",
-            )
+            raise _unneeded(number, login.registry)
+
+
+def with_needed_logins(document: JobDocument) -> JobDocument:
+    """Without logins that no image needs: a sweep has those of all trials. Raises BadSpec for an image that is none."""
+    resources = document.resource_config
+    used = _used(document)
+    if len(used) == len(resources.registry_logins):
+        return document
+    kept = tuple(login for number, login in enumerate(resources.registry_logins) if number in used)
+    return document.changed(resource_config=resources.changed(registry_logins=kept))
+
+
+def refuse_logins_without_images(trials: Sequence[JobDocument]) -> None:
+    """Raise BadSpec for a login of a sweep that no trial needs. All trials have the same logins."""
+    used = set[int]().union(*map(_used, trials))
+    for number, login in enumerate(trials[0].resource_config.registry_logins if trials else ()):
+        if number not in used:
+            raise _unneeded(number, login.registry)
+
+
+def _used(document: JobDocument) -> set[int]:
+    """The numbers of the logins that images need."""
+    registries = [login.registry for login in document.resource_config.registry_logins]
+    if not registries:
+        return set()
+    found = (closest(parse(image.reference), registries) for image, _ in images(document))
+    return {number for number in found if number is not None}
+
+
+def _unneeded(number: int, registry: str) -> BadSpec:
+    return BadSpec(
+        f"no image of the job is read with the login of {registry}; name an image of it as HOST/NAME, or leave the "
+        "login out",
+        field=f"{FIELD}.{number}.registry",
+    )

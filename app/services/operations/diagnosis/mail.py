@@ -9,6 +9,11 @@ from app.services.operations.diagnosis.findings import Findings, failed, fine, w
 from app.services.operations.diagnosis.site import Site
 from app.services.webhooks import smtp_mail
 
+_WITHOUT_SIGN_IN = "; if it takes emails without a sign-in, leave TRAINYARD_SMTP_USER out"
+_DEFAULT = (
+    "is it running, and may this machine connect to it? Check TRAINYARD_SMTP_HOST, TRAINYARD_SMTP_PORT "
+    "and TRAINYARD_SMTP_SECURITY (tls is usual on 465, starttls on 587)"
+)
 LONGEST_SECONDS = 10.0  # the timeout of an email may be longer than a person waits for the doctor
 
 
@@ -24,7 +29,7 @@ def server(site: Site) -> Findings:
         with smtp_mail.session(smtp, password, time.monotonic() + seconds) as client:
             code, said = client.mail(smtp.sender)
     except smtp_mail.FAILURES as error:
-        return failed(smtp_mail.failure_of(error, seconds).problem, _way_out(error))
+        return failed(smtp_mail.failure_of(error, seconds).problem, _way_out(error, signs_in=bool(smtp.user)))
     if code != 250:
         return failed(
             f"it refuses emails from {smtp.sender}: {smtp_mail.answer_of(code, said)}",
@@ -38,19 +43,21 @@ def server(site: Site) -> Findings:
     return fine(f"{smtp.host}:{smtp.port} takes emails from {smtp.sender}")
 
 
-def _way_out(error: Exception) -> str:
+def _way_out(error: Exception, *, signs_in: bool) -> str:
     match error:
         case smtplib.SMTPAuthenticationError():
             return "check TRAINYARD_SMTP_USER and the password in TRAINYARD_SMTP_PASSWORD_FILE"
         case smtplib.SMTPNotSupportedError():
-            return "set TRAINYARD_SMTP_SECURITY to what it offers on TRAINYARD_SMTP_PORT: tls is usual on 465"
+            way_out = "set TRAINYARD_SMTP_SECURITY to what it offers on TRAINYARD_SMTP_PORT: tls is usual on 465"
+            return f"{way_out}{_WITHOUT_SIGN_IN if signs_in else ''}"
+        case smtplib.SMTPServerDisconnected() | smtplib.SMTPResponseException():
+            return _DEFAULT
+        case smtplib.SMTPException():
+            return f"it must offer CRAM-MD5, PLAIN or LOGIN, often only with TRAINYARD_SMTP_SECURITY{_WITHOUT_SIGN_IN}"
         case ssl.SSLCertVerificationError():
             return (
                 "TRAINYARD_SMTP_HOST must be the name in its certificate, and this machine must trust who issued it "
                 "(SSL_CERT_FILE)"
             )
         case _:
-            return (
-                "is it running, and may this machine connect to it? Check TRAINYARD_SMTP_HOST, TRAINYARD_SMTP_PORT "
-                "and TRAINYARD_SMTP_SECURITY (tls is usual on 465, starttls on 587)"
-            )
+            return _DEFAULT

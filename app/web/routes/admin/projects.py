@@ -46,7 +46,7 @@ class ProjectFormSchema(RequestSchema):
 def projects(query: dict[str, Any]) -> Response:
     with plane().db.read() as session:
         found = listed(service.page(session, caller(), page_request(query)), query)
-    return admin_page("admin/projects.html", projects=found)
+    return admin_page("admin/projects.html", projects=found, claim_rights=_CLAIM_RIGHTS)
 
 
 @blueprint.post("/admin/projects")

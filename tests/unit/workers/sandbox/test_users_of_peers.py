@@ -20,6 +20,9 @@ def test_user_of_a_part_that_has_ended_stays_reserved_for_those_that_let_it_in(t
     locks = tmp_path / "locks"
     first, second = (take_user(UIDS, locks=locks) for _ in range(2))
     second.reserve_peers({first.uid, second.uid}, locks=locks)
+    held = list(Path("/proc/self/fd").iterdir())
+    second.reserve_peers({first.uid, second.uid}, locks=locks)  # as when its rules are tried again
+    assert len(list(Path("/proc/self/fd").iterdir())) == len(held)
     first.release()
 
     other = take_user(UIDS, locks=locks)

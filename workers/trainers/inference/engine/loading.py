@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from peft import PeftModel
+from peft import PeftModel, get_peft_model_state_dict, load_peft_weights
 from safetensors import SafetensorError, safe_open
 from transformers import (
     AutoConfig,
@@ -208,12 +208,16 @@ def _adapted(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, adapter
     if len(tokenizer) > int(model.get_input_embeddings().num_embeddings):  # type: ignore[arg-type]
         model.resize_token_embeddings(len(tokenizer))
     try:
-        found: Any = PeftModel.from_pretrained(model, str(adapter)).get_base_model()
+        found: Any = PeftModel.from_pretrained(model, str(adapter))
+        stored = load_peft_weights(str(adapter), device="cpu")
     except (KeyError, OSError, RuntimeError, SafetensorError, TypeError, ValueError) as error:
         if is_out_of_memory(error):
             raise
         raise ModelNotFound(f"the adapter can't be loaded on the base model: {error}") from error
-    adapted: PreTrainedModel = found
+    # peft leaves what the file lacks as it was initialized.
+    if missing := sorted({*get_peft_model_state_dict(found, save_embedding_layers=False)} - {*stored}):
+        raise ModelNotFound(f"the adapter is incomplete: {missing[0]} is missing")
+    adapted: PreTrainedModel = found.get_base_model()
     return adapted
 
 

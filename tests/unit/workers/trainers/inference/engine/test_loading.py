@@ -1,10 +1,12 @@
 """Which weights an engine loads: a model, another job's weights, or an adapter on its base model."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
 from peft import LoraConfig, PeftModel, TaskType, get_peft_model
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
 from tests.builders.engine_specs import engine_spec, loaded_engine
@@ -43,6 +45,17 @@ def test_an_adapter_is_applied_to_its_base_model(engine, llama, adapter, prompts
     assert list(answer.tokens) == expected[0, len(prompts[0]) :].tolist()
     question = [Continuation(context=prompts[0], tokens=prompts[1])]
     assert found.likelihoods(question) != engine.likelihoods(question)
+
+
+@pytest.mark.filterwarnings("ignore:Found missing adapter keys:UserWarning")  # peft warns, and leaves random weights
+def test_an_adapter_that_lacks_a_weight_is_refused(llama, adapter, tmp_path):
+    shutil.copytree(adapter, tmp_path, dirs_exist_ok=True)
+    weights = load_file(adapter / "adapter_model.safetensors")
+    name, *others = sorted(weights)
+    save_file({other: weights[other] for other in others}, tmp_path / "adapter_model.safetensors")
+
+    with pytest.raises(ModelNotFound, match=f"the adapter is incomplete: {name} is missing"):
+        loaded_engine(engine_spec(llama, weights_path=str(tmp_path), inference=ADAPTER))
 
 
 def test_an_adapter_makes_vectors(llama, adapter, prompts):
