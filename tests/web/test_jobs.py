@@ -76,6 +76,21 @@ def test_the_list_follows_jobs_and_keeps_the_selection(page: Page, site: Site):
     expect(page.get_by_label("Select listed")).to_be_checked()
 
 
+def test_the_selection_is_never_away_while_the_list_is_replaced(page: Page, site: Site):
+    site.submit("kept-selected")
+    open_list(page, "kept-selected")
+    page.get_by_label("Select kept-selected").check()
+    page.evaluate(
+        """() => document.addEventListener("htmx:afterSwap", () => {
+          document.body.dataset.seen = document.querySelector("#job-list input[name=job]").checked;
+        })"""
+    )
+
+    page.locator("#job-list").dispatch_event("refresh")
+
+    expect(page.locator("body")).to_have_attribute("data-seen", "true")
+
+
 def test_two_selected_jobs_are_compared_by_keyboard_alone(page: Page, site: Site):
     for i in range(2):
         site.submit(f"by-keys {i}", steps=600 + i)

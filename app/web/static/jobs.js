@@ -51,7 +51,8 @@ document.addEventListener("click", (event) => {
   } else return;
   show();
 });
-document.addEventListener("htmx:afterSettle", restore);
+// At once: a form that is sent before htmx has settled takes the boxes along, too.
+document.addEventListener("htmx:afterSwap", restore);
 
 // A busy cluster changes all the time: the list asks less often than it hears of it, and always after the last change.
 let timer = 0, refreshed = 0;
