@@ -41,7 +41,7 @@ test-examples: $(STAMP)  ## documents of examples/ through the real system, of d
 	@scripts/install-system-packages
 	@$(RUN)/python -m pytest -m "examples and not matrix and not nightly" tests/e2e/test_examples.py tests/e2e/test_sweep_example.py $(RECORD) $(ARGS)
 
-test-web: $(STAMP)  ## Chromium before the dashboard: every page and action, keyboard, contrast, hostile names; two minutes
+test-web: $(STAMP)  ## Chromium before the dashboard: every page and action, keyboard, contrast, hostile names; eight minutes
 	@scripts/install-system-packages
 	@scripts/install-system-packages chromium || echo 'No Chromium: the tests of the dashboard will be skipped.'
 	@$(RUN)/python -m pytest -m web tests/web $(RECORD) $(ARGS)

@@ -108,17 +108,17 @@ def test_two_selected_jobs_are_compared_by_keyboard_alone(page: Page, site: Site
 
 
 def test_a_box_that_is_pressed_is_replaced_only_after_its_click(page: Page, site: Site):
-    site.submit("pressed")
-    open_list(page, "pressed")
-    box = page.get_by_label("Select pressed")
+    site.submit("box-pressed")
+    open_list(page, "box-pressed")
+    box = page.get_by_label("Select box-pressed")
     box.hover()
     page.mouse.down()
 
-    with page.expect_response("**/ui/jobs?*name=pressed*") as asked:
+    with page.expect_response("**/ui/jobs?*name=box-pressed*") as asked:
         page.locator("#job-list").dispatch_event("refresh")
     asked.value.finished()
     page.wait_for_timeout(300)
-    with page.expect_response("**/ui/jobs?*name=pressed*"):
+    with page.expect_response("**/ui/jobs?*name=box-pressed*"):
         page.mouse.up()
 
     expect(box).to_be_checked()
