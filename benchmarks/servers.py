@@ -1,15 +1,20 @@
 """The servers and the environment that benchmarks of whole processes start with."""
 
 import os
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from http import HTTPStatus
 from pathlib import Path
 
+from app.cli.local.command_lines import api_command
+from config.settings import Settings
 from tests.systems.servers import PostgresServer, RedisServer
 
 START_SECONDS = 60.0
@@ -48,6 +53,30 @@ def environment(folder: Path, database_url: str, broker_url: str) -> dict[str, s
 def plain_environment() -> dict[str, str]:
     """Ours without what configures Trainyard here."""
     return {name: value for name, value in os.environ.items() if not name.startswith("TRAINYARD_")}
+
+
+@contextmanager
+def running(command: Sequence[str], environment: Mapping[str, str], port: int) -> Iterator[None]:
+    """A server that answers on the port; ended at the end."""
+    process = subprocess.Popen(command, env=environment, cwd=tempfile.gettempdir())
+    try:
+        wait_until_it_answers(process, port)
+        yield
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(timeout=30)
+
+
+def bare_route(
+    module: str, settings: Settings, variables: Mapping[str, str], port: int
+) -> AbstractContextManager[None]:
+    """The application that ``module.make_app`` makes, in the server of the API with its number of threads."""
+    command = [
+        f"{module}:make_app()" if word.startswith("app.factory") else word
+        for word in api_command(settings, bind=f"127.0.0.1:{port}")
+    ]
+    at_home = {"PYTHONSAFEPATH": "1", "PYTHONPATH": str(Path(__file__).parent.parent)}
+    return running(command, {**plain_environment(), **variables, **at_home}, port)
 
 
 def wait_until_it_answers(process: "subprocess.Popen[bytes]", port: int) -> None:

@@ -12,8 +12,6 @@ standard error.
 import argparse
 import json
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -176,38 +174,19 @@ def _serving_ours(settings: Settings, clients: int) -> Iterator[Side]:
         **servers.environment(settings.data.dir.parent, settings.database.url, settings.broker.url),
     }
     body = json.dumps(make_document(labels={"team": "a"})).encode()
-    with _process(api_command(settings, bind=f"127.0.0.1:{port}"), child_environment(environment, settings), port):
+    with servers.running(
+        api_command(settings, bind=f"127.0.0.1:{port}"), child_environment(environment, settings), port
+    ):
         yield Side(port, [post_request("/v1/jobs", body, {"Authorization": f"Bearer {key}"}) for key in made])
 
 
 @contextmanager
 def _serving_bare(settings: Settings, database_url: str, broker_url: str, clients: int) -> Iterator[Side]:
     port = free_port()
-    command = [
-        "benchmarks.bare_submit:make_app()" if word.startswith("app.factory") else word
-        for word in api_command(settings, bind=f"127.0.0.1:{port}")
-    ]
-    environment = {
-        **servers.plain_environment(),
-        "BARE_DATABASE_URL": database_url,
-        "BARE_BROKER_URL": broker_url,
-        "PYTHONSAFEPATH": "1",
-        "PYTHONPATH": str(Path(__file__).parent.parent),
-    }
+    own = {"BARE_DATABASE_URL": database_url, "BARE_BROKER_URL": broker_url}
     body = json.dumps(make_document(labels={"team": "a"})).encode()
-    with _process(command, environment, port):
+    with servers.bare_route("benchmarks.bare_submit", settings, own, port):
         yield Side(port, [post_request("/jobs", body, {})] * clients)
-
-
-@contextmanager
-def _process(command: list[str], environment: dict[str, str], port: int) -> Iterator[None]:
-    process = subprocess.Popen(command, env=environment, cwd=tempfile.gettempdir())
-    try:
-        servers.wait_until_it_answers(process, port)
-        yield
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(timeout=30)
 
 
 def table(report: dict[str, Any]) -> str:

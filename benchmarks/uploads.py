@@ -14,10 +14,8 @@ import json
 import os
 import random
 import shutil
-import signal
 import socket
 import string
-import subprocess
 import sys
 import tempfile
 import time
@@ -157,7 +155,7 @@ def _serving_ours(settings: Settings, environment: dict[str, str], content: byte
     own = child_environment({**servers.plain_environment(), **environment}, settings)
     kind = f"multipart/form-data; boundary={BOUNDARY}"
     request = _request("/v1/files", kind, _form(content), f"Authorization: Bearer {key}")
-    with _process(api_command(settings, bind=f"127.0.0.1:{port}"), own, port):
+    with servers.running(api_command(settings, bind=f"127.0.0.1:{port}"), own, port):
         yield Way(port=port, request=request, folder=settings.data.dir / "storage" / "files")
 
 
@@ -165,31 +163,10 @@ def _serving_ours(settings: Settings, environment: dict[str, str], content: byte
 def _serving_bare(settings: Settings, folder: Path, content: bytes) -> Iterator[dict[str, Way]]:
     port, place = free_port(), folder / "bare"
     place.mkdir()
-    command = [
-        "benchmarks.bare_upload:make_app()" if word.startswith("app.factory") else word
-        for word in api_command(settings, bind=f"127.0.0.1:{port}")
-    ]
-    environment = {
-        **servers.plain_environment(),
-        "BARE_FOLDER": str(place),
-        "PYTHONSAFEPATH": "1",
-        "PYTHONPATH": str(Path(__file__).parent.parent),
-    }
     form = _request("/form", f"multipart/form-data; boundary={BOUNDARY}", _form(content))
     body = _request("/body", "application/octet-stream", content)
-    with _process(command, environment, port):
+    with servers.bare_route("benchmarks.bare_upload", settings, {"BARE_FOLDER": str(place)}, port):
         yield {"form": Way(port=port, request=form, folder=place), "body": Way(port=port, request=body, folder=place)}
-
-
-@contextmanager
-def _process(command: list[str], environment: dict[str, str], port: int) -> Iterator[None]:
-    process = subprocess.Popen(command, env=environment, cwd=tempfile.gettempdir())
-    try:
-        servers.wait_until_it_answers(process, port)
-        yield
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(timeout=30)
 
 
 def table(report: dict[str, Any]) -> str:
