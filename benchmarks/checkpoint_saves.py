@@ -35,7 +35,7 @@ from trl.trainer.sft_trainer import SFTTrainer
 
 from app.domain.spec.frameworks.deepspeed import DEEPSPEED
 from app.domain.spec.hyperparameters.parsing import parse
-from trainyard._local_session import LocalSession
+from trainyard._hooks.local_session import LocalSession
 from trainyard.protocol.session import Identity, Saved
 from workers.rank.run_context import RunContext, RunSpec
 from workers.trainers import distributed

@@ -24,7 +24,7 @@ from app.domain.spec.hyperparameters.parsing import parse
 from benchmarks.machine import description
 from benchmarks.overhead import Case, build
 from tests.systems.servers import free_port
-from trainyard._local_session import LocalSession
+from trainyard._hooks.local_session import LocalSession
 from trainyard.protocol.session import Identity
 from workers.rank.run_context import RunContext, RunSpec
 

@@ -3,8 +3,8 @@
 import re
 from dataclasses import dataclass
 
-from config import value_rules as rules
-from config.fields import setting
+from config.values import rules
+from config.values.fields import setting
 
 _RULE = re.compile(r"(?:viewer|user|admin):[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?|super_admin")
 

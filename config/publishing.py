@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from config.fields import setting
+from config.values.fields import setting
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,10 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-from config import value_rules as rules
 from config.api import ApiSettings, ThreadShares, thread_shares
 from config.fetching import CacheSettings, FetchSettings
-from config.fields import setting
 from config.files import FilesSettings
 from config.gateway import GatewaySettings, ServingSettings
 from config.images import ImageSettings
@@ -30,6 +28,8 @@ from config.smtp import SmtpSettings
 from config.storage import StorageSettings
 from config.sweeps import SweepSettings
 from config.tracking import TrackingSettings
+from config.values import rules
+from config.values.fields import setting
 from config.watchdog import WatchSettings
 from config.web import WebSettings
 from config.webhooks import WebhookSettings

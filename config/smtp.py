@@ -5,8 +5,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from config import value_rules as rules
-from config.fields import setting
+from config.values import rules
+from config.values.fields import setting
 
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _LOCAL_PART = r"(?!\.)(?:[A-Za-z0-9_+-]|\.(?![.@])){1,64}"

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from config import value_rules as rules
-from config.fields import setting
+from config.values import rules
+from config.values.fields import setting
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from config import value_rules as rules
-from config.fields import setting
+from config.values import rules
+from config.values.fields import setting
 
 
 @dataclass(frozen=True, kw_only=True)

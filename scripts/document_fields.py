@@ -44,7 +44,7 @@ from app.schemas.strict_fields import (
     TextMap,
     Whole,
 )
-from app.schemas.sweeps import (
+from app.schemas.tuning.sweeps import (
     BudgetSchema,
     ConstraintSchema,
     CreateSweepSchema,

@@ -14,8 +14,8 @@ from app.compat.modelarts.requests import CreateSchema
 from app.compat.ome.fields import FIELDS as OME
 from app.compat.ome.fields import MODEL_FIELDS, RUNTIME_FIELDS
 from app.compat.ome.manifests import BaseModelSchema, RuntimeSchema, TrainingJobSchema
+from app.compat.runai.documents.requests import DistributedSchema, TrainingSchema
 from app.compat.runai.fields import FIELDS as RUNAI
-from app.compat.runai.requests import DistributedSchema, TrainingSchema
 from app.schemas.jobs import SubmitJobSchema
 from app.schemas.spec.field_verdicts import Table, Verdict, field_paths
 from app.schemas.spec.job_fields import FIELDS as NATIVE

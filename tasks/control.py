@@ -13,7 +13,7 @@ from celery.utils.collections import AttributeDict
 from celery.worker import control
 from celery.worker.control import control_command, inspect_command
 
-from app.services.jobs import revocation
+from app.services.jobs.control import revocation
 from app.services.requests import wakeups
 from tasks import checked_transport
 from tasks.celery_app import Runtime

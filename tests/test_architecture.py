@@ -88,7 +88,7 @@ ENVIRONMENT = {
     "workers/tracking/confined.py": "puts the gate where W&B's client finds its proxy",
     "workers/prepare/packages/uv_process.py": "hands a part of it on to uv",
     "workers/images/image_tools.py": "hands a part of it on to the programs that fetch images",
-    "workers/fetching/child_client.py": "hands a part of it on to the child that fetches",
+    "workers/fetching/child/client.py": "hands a part of it on to the child that fetches",
     "workers/fetching/filesystems.py": "closes botocore's ways to other credentials than the settings'",
     "workers/fetching/hub.py": "HF_ENDPOINT is huggingface_hub's",
     "workers/node/inventory.py": "CUDA_VISIBLE_DEVICES is CUDA's",

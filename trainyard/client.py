@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from trainyard import records
-from trainyard._batches import Batches
-from trainyard._calls import TOKEN_HEADERS, Calls, RetryPolicy, as_list, forwarded, query_of, without_unset
-from trainyard._downloads import download
-from trainyard._errors import (
+from trainyard._client.batches import Batches
+from trainyard._client.calls import TOKEN_HEADERS, Calls, RetryPolicy, as_list, forwarded, query_of, without_unset
+from trainyard._client.downloads import download
+from trainyard._client.errors import (
     AmbiguousHandle,
     ApiError,
     BrokenContent,
@@ -39,19 +39,19 @@ from trainyard._errors import (
     Unavailable,
     Unreachable,
 )
-from trainyard._evaluations import Evaluations
-from trainyard._events import StreamEvent
-from trainyard._files import Files
-from trainyard._handles import find, is_job_id
-from trainyard._http import Query, Transport, quote
-from trainyard._inference import InferenceJobs
-from trainyard._job_logs import JobLogs
-from trainyard._provenance import Provenance
-from trainyard._reaching import Reaching
-from trainyard._resources import Audit, Data, Keys, Models, Nodes, Projects, Queues, Users, Webhooks
-from trainyard._services import Services
-from trainyard._sweeps import Sweeps
-from trainyard._waiting import poll
+from trainyard._client.evaluations import Evaluations
+from trainyard._client.events import StreamEvent
+from trainyard._client.files import Files
+from trainyard._client.handles import find, is_job_id
+from trainyard._client.http import Query, Transport, quote
+from trainyard._client.inference import InferenceJobs
+from trainyard._client.job_logs import JobLogs
+from trainyard._client.provenance import Provenance
+from trainyard._client.reaching import Reaching
+from trainyard._client.resources import Audit, Data, Keys, Models, Nodes, Projects, Queues, Users, Webhooks
+from trainyard._client.services import Services
+from trainyard._client.sweeps import Sweeps
+from trainyard._client.waiting import poll
 from trainyard.records import TERMINAL, Job, Submitted
 
 __all__ = [

@@ -26,8 +26,8 @@ where the next start resumes; remove that folder to start from scratch.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trainyard._run import Run
-from trainyard._script import start
+from trainyard._hooks.run import Run
+from trainyard._hooks.script import start
 
 __all__ = ["Run", "init"]
 

@@ -14,7 +14,7 @@ from app.http.operation import operation
 from app.http.pagination import page_data, page_request
 from app.http.sse import wants_events
 from app.models import Job, JobEvent
-from app.schemas.events import EventQuerySchema, EventSchema
+from app.schemas.results.events import EventQuerySchema, EventSchema
 from app.security.permissions import Permission
 from app.services.jobs import history, lookup
 

@@ -24,7 +24,8 @@ from app.schemas.jobs import (
     SubmitJobSchema,
 )
 from app.security.permissions import Permission
-from app.services.jobs import commands, retries
+from app.services.jobs import retries
+from app.services.jobs.control import commands
 from app.services.jobs.details import JobDetails
 from app.services.jobs.retries import Retry, RoleChange
 

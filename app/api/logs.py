@@ -10,7 +10,7 @@ from app.http.context import caller, plane
 from app.http.operation import operation
 from app.http.sse import Feed, last_event_id, stream, wants_events
 from app.models import Job
-from app.schemas.logs import (
+from app.schemas.results.logs import (
     CURSOR,
     FoundLogLinesSchema,
     LogQuerySchema,

@@ -14,7 +14,7 @@ from app.http.envelope import Reply
 from app.http.operation import operation
 from app.http.sse import Feed, Frame, last_event_id, stream
 from app.models import Job
-from app.schemas.metrics import MetricsQuerySchema, MetricsSchema, MetricStreamQuerySchema, points_on_the_wire
+from app.schemas.results.metrics import MetricsQuerySchema, MetricsSchema, MetricStreamQuerySchema, points_on_the_wire
 from app.schemas.strict_fields import on_the_wire
 from app.security.permissions import Permission
 from app.services.attempts import checkpoints

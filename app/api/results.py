@@ -11,11 +11,11 @@ from app.http.artifact_download import download_of_artifact
 from app.http.context import backend, caller, plane
 from app.http.envelope import Reply
 from app.http.operation import operation
-from app.schemas.artifacts import ArtifactQuerySchema, ArtifactsSchema, TensorboardSchema
-from app.schemas.attempts import AttemptsSchema
-from app.schemas.checkpoints import CheckpointsSchema
-from app.schemas.model_cards import LineageQuerySchema, LineageSchema, ModelCardSchema, WandbQuerySchema
-from app.schemas.reports import ReportSchema
+from app.schemas.results.artifacts import ArtifactQuerySchema, ArtifactsSchema, TensorboardSchema
+from app.schemas.results.attempts import AttemptsSchema
+from app.schemas.results.checkpoints import CheckpointsSchema
+from app.schemas.results.model_cards import LineageQuerySchema, LineageSchema, ModelCardSchema, WandbQuerySchema
+from app.schemas.results.reports import ReportSchema
 from app.security.permissions import Permission
 from app.services.attempts import artifacts, checkpoints
 from app.services.evaluations import of_job

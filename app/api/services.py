@@ -19,10 +19,10 @@ from app.http.pagination import page_data, page_request
 from app.http.sse import wants_events
 from app.models import Service, ServiceEvent
 from app.schemas.documents import NothingSchema
-from app.schemas.events import EventQuerySchema
 from app.schemas.jobs import DryRunSchema, SubmitQuerySchema
-from app.schemas.logs import LogLinesSchema, line_on_the_wire
-from app.schemas.metrics import points_on_the_wire
+from app.schemas.results.events import EventQuerySchema
+from app.schemas.results.logs import LogLinesSchema, line_on_the_wire
+from app.schemas.results.metrics import points_on_the_wire
 from app.schemas.service_answers import (
     CreatedServiceSchema,
     ModelUsageSchema,

@@ -15,7 +15,7 @@ from app.http.envelope import Reply
 from app.http.operation import operation
 from app.http.pictures import picture, wants_picture
 from app.models import Sweep
-from app.schemas.sweep_figures import (
+from app.schemas.tuning.figures import (
     FrontQuerySchema,
     FrontSchema,
     HistoryQuerySchema,
@@ -28,7 +28,8 @@ from app.schemas.sweep_figures import (
     SlicesSchema,
 )
 from app.security.permissions import Permission
-from app.services.sweeps import figures, lookup
+from app.services.sweeps import lookup
+from app.services.sweeps.reading import figures
 
 Figure = TypeVar("Figure")
 

@@ -21,9 +21,9 @@ from app.http.sse import wants_events
 from app.http.sweep_documents import complete
 from app.models import Sweep, SweepEvent
 from app.schemas.documents import NothingSchema
-from app.schemas.events import EventQuerySchema, EventSchema
 from app.schemas.jobs import SubmitQuerySchema
-from app.schemas.sweep_answers import (
+from app.schemas.results.events import EventQuerySchema, EventSchema
+from app.schemas.tuning.answers import (
     BestAnswerSchema,
     CreatedSweepSchema,
     DeletedSweepSchema,
@@ -32,7 +32,7 @@ from app.schemas.sweep_answers import (
     SweepSchema,
     TrialSchema,
 )
-from app.schemas.sweeps import (
+from app.schemas.tuning.sweeps import (
     AddTrialSchema,
     BestQuerySchema,
     CancelSweepSchema,
@@ -45,9 +45,10 @@ from app.schemas.sweeps import (
     TrialQuerySchema,
 )
 from app.security.permissions import Permission
-from app.services.sweeps import best, commands, creation, forks, history, listing, lookup, plans, replay, trial_commands
+from app.services.sweeps import commands, creation, forks, history, lookup, trial_commands
 from app.services.sweeps.creation import Created
-from app.services.sweeps.listing import TrialDetails
+from app.services.sweeps.reading import best, listing, plans, replay
+from app.services.sweeps.reading.listing import TrialDetails
 from app.services.sweeps.search.suggestions import REQUEST_SLOTS, Suggestions
 
 blueprint = Blueprint("sweeps", __name__)

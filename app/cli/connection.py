@@ -12,7 +12,7 @@ from app.cli.output import age
 from app.host.imports import uncollected_imports
 from app.services.operations.data_dir import url_file
 from config.settings import SettingsError, client_environment, load_settings
-from trainyard._http import LOOPBACK, base_url
+from trainyard._client.http import LOOPBACK, base_url
 from trainyard.client import AmbiguousHandle, ApiError, Client, ClientError, NoServer, RetryPolicy, Unauthenticated
 
 _PATIENCE = RetryPolicy(retries_refused=False)  # people wait for the answer that no server runs

@@ -16,7 +16,7 @@ from config.logging import configure_logging, log_crashes
 from config.redaction import Redaction
 from config.secrets import secrets_of
 from config.settings import Settings, SettingsError, load_settings
-from config.value_rules import redis_url
+from config.values.rules import redis_url
 
 _FILES = 1 << 16  # connections, and pipes of those whose other side does not read
 # After which a thread that reads the database gives the event loop the interpreter; Python's default is 5 ms.

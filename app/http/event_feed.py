@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from app.database.engine import Database
 from app.http.sse import Feed, Frame, last_event_id, stream
-from app.schemas.events import EventSchema
+from app.schemas.results.events import EventSchema
 
 _EVENT = EventSchema()
 _NUMBER = re.compile(r"([0-9]{1,9})")

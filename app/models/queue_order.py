@@ -10,7 +10,7 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from app.domain.scheduling.queue_order import AGEING_SECONDS
 from app.models.base import UtcDateTime
-from app.models.job import Job
+from app.models.jobs.job import Job
 
 
 class seconds_of(FunctionElement[float]):  # noqa: N801  (named as it reads in SQL)

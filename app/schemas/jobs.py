@@ -11,8 +11,8 @@ from app.domain.spec.hyperparameters.parsing import CUSTOM
 from app.domain.spec.inference import ENGINES, KINDS, TYPES
 from app.domain.spec.model import JobDocument
 from app.schemas.documents import DocumentSchema, JobPartSchema
-from app.schemas.memory import MemoryEstimateSchema
 from app.schemas.queries import ListQuerySchema, OrderBy, QueryFlag, QueryMoment, QueryTexts, one_of
+from app.schemas.results.memory import MemoryEstimateSchema
 from app.schemas.spec.data_config import DataConfigSchema
 from app.schemas.spec.interactive_config import InteractiveConfigSchema
 from app.schemas.spec.output_config import OutputConfigSchema

@@ -52,7 +52,7 @@ POINTS = (
     Point("m18-before-finish", "m18", "app.services.attempts.work_orders:finish", "before"),
     Point("m19-finished", "m19", "app.services.attempts.work_orders:finish", "after"),
     Point("m20-cleaning", "m20", "workers.run_dir.layout:RunDirectory.remove", "before"),
-    Point("m21-cancel-requested", "m21", "app.services.jobs.control_requests:request_cancel", "after"),
+    Point("m21-cancel-requested", "m21", "app.services.jobs.control.requests:request_cancel", "after"),
     Point("m21-cancel-read", "m21", "workers.supervisor.ranks.rank_group:RankGroup.terminate", "before"),
     Point("m22-asked-to-stop", "m22", "workers.supervisor.ranks.rank_group:RankGroup.ask_to_stop", "after"),
 )

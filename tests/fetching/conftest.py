@@ -15,7 +15,7 @@ from app.domain.spec.locations.paths import ReadingRules
 from config.fetching import CacheSettings, FetchSettings
 from tests.doubles.hub import Hub, running_hub
 from tests.fetching.web_server import WebServer
-from workers.prepare.input_library import Library
+from workers.prepare.inputs.input_library import Library
 
 LOOPBACK = ("127.0.0.1",)
 

@@ -17,8 +17,8 @@ import pytest
 from tests.fetching.web_server import file
 from tests.systems.system import wait_for
 from workers.attempt_failed import AttemptFailed
-from workers.fetching.child_client import run_child
-from workers.prepare.resolve_inputs import DataRequest, find_data
+from workers.fetching.child.client import run_child
+from workers.prepare.inputs.resolve_inputs import DataRequest, find_data
 
 LINES = b'{"text": "hello"}\n'
 
@@ -115,8 +115,8 @@ def test_child_dies_with_its_parent(web, tmp_path):
     web.answers["/a.jsonl"] = half
     program = (
         "import sys; from pathlib import Path; from app.domain.spec.locations.paths import ReadingRules\n"
-        "from config.fetching import FetchSettings; from workers.prepare.input_library import Library\n"
-        "from workers.prepare.resolve_inputs import DataRequest, find_data\n"
+        "from config.fetching import FetchSettings; from workers.prepare.inputs.input_library import Library\n"
+        "from workers.prepare.inputs.resolve_inputs import DataRequest, find_data\n"
         "library = Library(rules=ReadingRules(roots=()), cache_dir=Path(sys.argv[1]), project='p',\n"
         "    project_of_job=lambda _: None, fetch=FetchSettings(allow=('127.0.0.1',)))\n"
         "find_data(library, DataRequest(location=sys.argv[2]))"
@@ -193,7 +193,7 @@ def test_time_limit_holds_for_the_whole_source(web, make_library):
 
 def test_child_without_an_answer_is_trouble(tmp_path, monkeypatch, capfd):
     (tmp_path / "failing.py").write_text(
-        "from workers.fetching.child_server import serve\n"
+        "from workers.fetching.child.server import serve\n"
         "def work(request, heart):\n    raise ValueError('https://u:pw@h/x?sig=abc ' + request['secrets']['t'])\n"
         "serve(work)\n"
     )
@@ -210,7 +210,7 @@ def test_child_without_an_answer_is_trouble(tmp_path, monkeypatch, capfd):
 
 def test_request_reaches_the_child_however_large(tmp_path, monkeypatch):
     (tmp_path / "echoing.py").write_text(
-        "from workers.fetching.child_server import serve\nserve(lambda request, heart: request['items'])\n"
+        "from workers.fetching.child.server import serve\nserve(lambda request, heart: request['items'])\n"
     )
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{Path.cwd()}")
     items = ["x" * 1000] * 1000

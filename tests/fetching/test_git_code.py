@@ -23,7 +23,7 @@ from workers.fetching.code.connect_proxy import ConnectProxy
 from workers.fetching.failures import NotThere, Refused, Trouble
 from workers.fetching.fetch import TooLargeHere
 from workers.prepare.code_preflight import inspect_code
-from workers.prepare.resolve_inputs import find_code
+from workers.prepare.inputs.resolve_inputs import find_code
 
 FILES = {
     "train.py": "print('hello')\n",

@@ -19,7 +19,7 @@ from workers.fetching.cache import stored_at
 from workers.fetching.cache_index import CacheIndex
 from workers.fetching.items import FetchedFile, Item
 from workers.node.worker_step import Node
-from workers.prepare.resolve_inputs import DataRequest, ModelRequest, find_data, find_model
+from workers.prepare.inputs.resolve_inputs import DataRequest, ModelRequest, find_data, find_model
 
 MODEL = {"config.json": b'{"model_type": "llama"}', "model.safetensors": bytes(range(256)) * 64}
 MODEL_BYTES = sum(map(len, MODEL.values()))

@@ -6,8 +6,8 @@ from app.domain.spec.model import JobDocument
 from tests.fetching.web_server import file, status
 from workers.attempt_failed import AttemptFailed
 from workers.fetching.fetch import TooLargeHere
+from workers.prepare.inputs.resolve_inputs import DataRequest, find, find_data
 from workers.prepare.prepare import find_sources, sources_document
-from workers.prepare.resolve_inputs import DataRequest, find, find_data
 
 LINES = b'{"text": "hello"}\n'
 

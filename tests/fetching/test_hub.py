@@ -6,7 +6,7 @@ import pytest
 
 from tests.doubles.hub import READ_TOKEN
 from workers.attempt_failed import AttemptFailed
-from workers.prepare.resolve_inputs import DataRequest, ModelRequest, find, find_data, find_model
+from workers.prepare.inputs.resolve_inputs import DataRequest, ModelRequest, find, find_data, find_model
 
 MODEL = {
     "config.json": b'{"model_type": "llama"}',

@@ -7,7 +7,7 @@ from tests.fetching.web_server import file
 from workers.attempt_failed import AttemptFailed
 from workers.fetching.content_ids import content_id
 from workers.fetching.failures import Refused
-from workers.prepare.resolve_inputs import DataRequest, find, find_data
+from workers.prepare.inputs.resolve_inputs import DataRequest, find, find_data
 
 LINES = b'{"text": "hello"}\n'
 HELLO = b"hello world\n"

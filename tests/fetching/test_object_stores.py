@@ -4,7 +4,7 @@ import pytest
 
 from workers.attempt_failed import AttemptFailed
 from workers.fetching.fetch import TooLargeHere
-from workers.prepare.resolve_inputs import DataRequest, ModelRequest, find, find_data, find_model
+from workers.prepare.inputs.resolve_inputs import DataRequest, ModelRequest, find, find_data, find_model
 
 LINES = b'{"text": "hello"}\n'
 

@@ -21,7 +21,7 @@ from tests.fetching.web_server import Answer, Handler, WebServer, file, redirect
 from tests.systems.supervising import World
 from workers.attempt_failed import AttemptFailed
 from workers.fetching.filesystems import service
-from workers.prepare.resolve_inputs import DataRequest, ModelRequest, find, find_data, find_model
+from workers.prepare.inputs.resolve_inputs import DataRequest, ModelRequest, find, find_data, find_model
 
 LINES = b'{"text": "hello"}\n'
 BASIC = "Basic " + base64.b64encode("someone:p:ß".encode()).decode()

@@ -10,7 +10,7 @@ import pytest
 
 from tests.doubles.git_server import GitServer, running_git_server
 from workers.attempt_failed import AttemptFailed
-from workers.prepare.resolve_inputs import find_code
+from workers.prepare.inputs.resolve_inputs import find_code
 
 TOKEN = "glpat-0123456789abcdef"
 AT = "training_config.framework.custom_code_credentials"

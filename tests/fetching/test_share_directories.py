@@ -6,7 +6,7 @@ import pytest
 
 from tests.fetching.web_server import directory, file, listing, status
 from workers.attempt_failed import AttemptFailed
-from workers.prepare.resolve_inputs import DataRequest, ModelRequest, find, find_data, find_model
+from workers.prepare.inputs.resolve_inputs import DataRequest, ModelRequest, find, find_data, find_model
 
 WEIGHTS = bytes(range(256)) * 20
 FILES = {

@@ -6,7 +6,7 @@ import pytest
 
 from tests.fetching.web_server import file, redirect, status
 from workers.attempt_failed import AttemptFailed
-from workers.prepare.resolve_inputs import DataRequest, find, find_data
+from workers.prepare.inputs.resolve_inputs import DataRequest, find, find_data
 
 LINES = b'{"text": "hello"}\n'
 CID = "bafybeigdyrzt5sfp7udm7hu76uh7y26nf3efuylqabf3oclgtqy55fbzdi"

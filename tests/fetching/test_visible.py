@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 from tests.fetching.web_server import file
-from workers.prepare.resolve_inputs import DataRequest, find
+from workers.prepare.inputs.resolve_inputs import DataRequest, find
 from workers.sandbox.sandbox import Bubblewrap
 from workers.sandbox.spec import FilesystemView, SandboxSpec
 

@@ -16,7 +16,7 @@ from app.domain.lifecycle.states import TRANSITIONS, JobState
 from app.models import Job
 from app.services.attempts import leases, work_orders
 from app.services.attempts.work_orders import Work
-from app.services.jobs import control_requests
+from app.services.jobs.control import requests as control_requests
 from tests.stateful.lifecycle_machine import LifecycleMachine
 from tests.systems.apps import Api
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from app.domain.evaluations.results import FILE, samples_file
 from app.domain.evaluations.samples import Sample
-from trainyard._local_session import LocalSession
+from trainyard._hooks.local_session import LocalSession
 from trainyard.protocol.session import Identity
 from workers.rank.run_context import Ask, Result, RunContext, RunSpec, local_run
 from workers.trainers.inference.evaluation.evaluating import EvaluationTrainer

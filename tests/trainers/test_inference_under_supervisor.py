@@ -12,7 +12,8 @@ import pytest
 from app.domain.lifecycle.states import JobState
 from app.models import Artifact, Job, Shard
 from app.services.attempts import leases
-from app.services.jobs import control_requests, reports
+from app.services.jobs import reports
+from app.services.jobs.control import requests as control_requests
 from tests.builders.factories import make_job
 from tests.builders.shards import batch_document
 from tests.systems.supervising import World, environment, rows

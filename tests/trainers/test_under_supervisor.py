@@ -14,7 +14,7 @@ from tests.builders.factories import make_document, make_job
 from tests.doubles.unkillable import unkillable
 from tests.systems.supervising import NODE, World, environment, rows, try_again
 from trainyard.protocol.run_spec import RunSpec
-from workers.prepare.kept_tokens import TOKENS
+from workers.prepare.inputs.kept_tokens import TOKENS
 from workers.run_dir.layout import run_directory
 
 # So many that what is done to the job finds it training: where it is, is seen up to 2 s later.

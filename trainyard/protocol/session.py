@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from trainyard import _stacks
+from trainyard._hooks import stacks as _stacks
 from trainyard.protocol import checkpoint_manifest, messages
 from trainyard.protocol.channel import Channel, Message
 from trainyard.protocol.commands import CheckpointNotSaved, ModelAnswered, ReceivedCommands, WriteStacks, parse

@@ -2,7 +2,7 @@
 
 import sys
 
-from workers.fetching.child_server import serve
+from workers.fetching.child.server import serve
 from workers.fetching.work import work
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 
 from config.fetching import FetchSettings
 from workers.fetching.cache import Cache, Entry
-from workers.fetching.child_server import ProgressReporter
+from workers.fetching.child.server import ProgressReporter
 from workers.fetching.failures import Refused, TooLarge, Trouble, Unusable
 from workers.fetching.items import FetchedFile, Item
 from workers.fetching.listing import Found

@@ -9,7 +9,7 @@ from typing import Any
 
 from config.fetching import CacheSettings, FetchSettings
 from workers.attempt_failed import AttemptFailed
-from workers.fetching.child_client import run_child
+from workers.fetching.child.client import run_child
 from workers.fetching.items import FetchedFile, Item, settings_to_json
 from workers.fetching.uris import scheme_of, shown
 

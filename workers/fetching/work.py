@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from config.redaction import Redaction
 from workers.fetching.cache import Cache
-from workers.fetching.child_server import ProgressReporter, secrets_in
+from workers.fetching.child.server import ProgressReporter, secrets_in
 from workers.fetching.context import Context
 from workers.fetching.failures import FetchFailed, NoRoom, Trouble
 from workers.fetching.items import FetchedFile, Item, settings_from_json

@@ -32,7 +32,7 @@ from app.host.guarded_ports import lack_of_guards
 from app.host.images import lack_of_images
 from app.host.landlock import lack_of_landlock
 from app.host.own_users import lack_of_users
-from config.value_rules import HOST_NETWORK
+from config.values.rules import HOST_NETWORK
 from workers.node.node_config import NodeConfig
 from workers.node.nvlink import grouped, links_of
 from workers.node.nvml import InventoryNvml

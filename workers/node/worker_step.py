@@ -39,7 +39,7 @@ from workers.node.device_samples import DeviceSamples
 from workers.node.inventory import found_capabilities, take_inventory
 from workers.node.node_config import NodeConfig, read_node_config
 from workers.node.warm_starts import WarmStarts
-from workers.prepare.input_library import FETCHED
+from workers.prepare.inputs.input_library import FETCHED
 from workers.prepare.packages.capabilities import package_capabilities
 from workers.sandbox.sandbox import SandboxUnavailable, choose_sandbox
 

@@ -5,8 +5,8 @@ from pathlib import Path
 from app.domain.spec.document import benchmark_files
 from app.domain.spec.inference import TASK_DIR
 from app.domain.spec.model import JobDocument
-from workers.prepare.input_library import Library
-from workers.prepare.resolve_inputs import find_code, find_script
+from workers.prepare.inputs.input_library import Library
+from workers.prepare.inputs.resolve_inputs import find_code, find_script
 
 
 def find_benchmark_files(library: Library, document: JobDocument) -> dict[str, Path]:

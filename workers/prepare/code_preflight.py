@@ -4,7 +4,7 @@ import shutil
 
 from app.domain.spec.model import JobDocument
 from app.domain.spec.rules.packages import packages_of
-from workers.prepare.input_library import Library
+from workers.prepare.inputs.input_library import Library
 from workers.prepare.inspection_report import Report
 from workers.prepare.packages.requirements_file import read_requirements_file
 from workers.prepare.programs.program import find_program

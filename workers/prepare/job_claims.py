@@ -12,7 +12,7 @@ from workers.attempt_failed import AttemptFailed
 from workers.fetching.failures import FetchFailed, NotThere, Refused
 from workers.fetching.local import CLAIM_MODE, CLAIMS, claimed, volumes_of
 from workers.fetching.uris import scheme_of, volume
-from workers.prepare.input_library import Library
+from workers.prepare.inputs.input_library import Library
 from workers.sandbox.spec import Placement
 
 

@@ -18,8 +18,8 @@ from workers.images.image_config import ImageConfig
 from workers.images.image_store import ImageStore, StoredImage
 from workers.images.named_field import naming
 from workers.images.registry_logins import login_for
-from workers.prepare.input_library import Library
-from workers.prepare.resolve_inputs import find_image
+from workers.prepare.inputs.input_library import Library
+from workers.prepare.inputs.resolve_inputs import find_image
 from workers.run_dir.layout import OVERLAY
 from workers.sandbox.node_python import HOOKS, python_command
 from workers.sandbox.placements import ImageConflict, check_image_path

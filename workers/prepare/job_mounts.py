@@ -9,7 +9,7 @@ from app.domain.spec.model import CLAIM, CODE, DATA, EMPTY, FILES, MEMORY, MODEL
 from app.storage.beneath import resolved
 from trainyard.protocol.run_spec import RunSpec
 from workers.attempt_failed import AttemptFailed
-from workers.prepare.input_library import Library, Sources
+from workers.prepare.inputs.input_library import Library, Sources
 from workers.prepare.job_claims import claim_mounted
 from workers.run_dir.layout import RunDirectory
 from workers.sandbox.launcher import inherited_libraries

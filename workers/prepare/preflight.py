@@ -46,9 +46,9 @@ from workers.prepare.confined_program import end, environment
 from workers.prepare.files.inspection import inspect_file
 from workers.prepare.grading.run import run_grader
 from workers.prepare.image_preflight import inspect_image
-from workers.prepare.input_library import Library, Sources
+from workers.prepare.inputs.input_library import Library, Sources
+from workers.prepare.inputs.model_weights import with_result_here
 from workers.prepare.inspection_report import Report
-from workers.prepare.model_weights import with_result_here
 from workers.prepare.own_user import borrowed_user
 from workers.prepare.packages.preflight import inspect_packages
 from workers.prepare.preflight_answer import answer

@@ -30,32 +30,32 @@ from app.services.requests.storage_access import reading_rules
 from app.storage.storage import Storage
 from config.redaction import Redaction
 from config.settings import Settings
-from config.value_rules import HOST_NETWORK
+from config.values.rules import HOST_NETWORK
 from trainyard.protocol.run_spec import RunSpec
 from workers.attempt_failed import AttemptFailed
 from workers.fetching.uris import shown
 from workers.images.named_field import naming
 from workers.job_secrets import opened_secrets
 from workers.prepare.benchmark_files import find_benchmark_files
-from workers.prepare.input_library import Library, LocalData, Sources
+from workers.prepare.inputs.input_library import Library, LocalData, Sources
+from workers.prepare.inputs.kept_tokens import KeptTokens, kept_tokens
+from workers.prepare.inputs.model_files import digest_of
+from workers.prepare.inputs.model_weights import with_results
+from workers.prepare.inputs.named_files import named_files
+from workers.prepare.inputs.resolve_inputs import DataRequest, ModelRequest, find, find_script
+from workers.prepare.inputs.uploaded_data import uploads_of
 from workers.prepare.job_account import account_of
 from workers.prepare.job_claims import refuse_new_outputs
 from workers.prepare.job_image import JobImage, with_image
 from workers.prepare.job_mounts import Mounted, check_placements, with_mounts
-from workers.prepare.kept_tokens import KeptTokens, kept_tokens
 from workers.prepare.limits import limits_here
-from workers.prepare.model_files import digest_of
-from workers.prepare.model_weights import with_results
-from workers.prepare.named_files import named_files
 from workers.prepare.own_user import own_user_of
 from workers.prepare.packages.job_packages import JobPackages, with_packages
 from workers.prepare.private_paths import private_paths
 from workers.prepare.programs.program import device_uuids, find_program, job_environment, program
 from workers.prepare.programs.roles import RolesHere, with_roles
-from workers.prepare.resolve_inputs import DataRequest, ModelRequest, find, find_script
 from workers.prepare.resume_point import StartPoint, refuse_changed_reward
 from workers.prepare.start import find_start
-from workers.prepare.uploaded_data import uploads_of
 from workers.publishing.preflight import check_output
 from workers.run_dir.layout import RunDirectory, write_atomically
 from workers.sandbox.launcher import LaunchPlan

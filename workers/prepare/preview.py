@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from workers.fetching.digests import Digests
-from workers.prepare.input_library import Library, LocalModel, Sources
+from workers.prepare.inputs.input_library import Library, LocalModel, Sources
 
 
 class _NoDigests(Digests):

@@ -11,8 +11,8 @@ from app.storage.storage import Storage
 from trainyard.protocol import checkpoint_manifest as _manifest
 from workers.attempt_failed import AttemptFailed
 from workers.fetching.uris import shown
-from workers.prepare.input_library import LocalData
-from workers.prepare.recorded_digests import digests_in
+from workers.prepare.inputs.input_library import LocalData
+from workers.prepare.inputs.recorded_digests import digests_in
 
 
 @dataclass(frozen=True, kw_only=True)

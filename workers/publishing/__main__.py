@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from app.domain.spec.credentials import access_of
 from app.domain.spec.model import Located
 from app.domain.spec.secrets import OUTPUT_PATH
-from workers.fetching.child_server import ProgressReporter, serve
+from workers.fetching.child.server import ProgressReporter, serve
 from workers.fetching.failures import FetchFailed, Trouble
 from workers.fetching.items import settings_from_json
 from workers.fetching.uris import BUCKETS, scheme_of

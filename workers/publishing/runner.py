@@ -13,7 +13,7 @@ from app.domain.spec.secrets import OUTPUT_PATH, credential_path
 from app.services.attempts.work_orders import Work
 from config.settings import Settings
 from workers.attempt_failed import AttemptFailed
-from workers.fetching.child_client import run_child
+from workers.fetching.child.client import run_child
 from workers.fetching.items import settings_to_json
 from workers.job_secrets import opened_secrets
 from workers.publishing.failures import NotPublished

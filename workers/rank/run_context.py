@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from app.domain.spec.hyperparameters import rlhf
-from trainyard._local_session import LocalSession
+from trainyard._hooks.local_session import LocalSession
 from trainyard.protocol import checkpoint_manifest as _manifest
 from trainyard.protocol.channel import ChannelClosed
 from trainyard.protocol.commands import AdapterNotLoaded, CheckpointNotSaved, ModelAnswered, Stop

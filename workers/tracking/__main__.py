@@ -4,7 +4,7 @@ import sys
 from typing import Any
 
 from app.domain.spec.model import TRACKIO
-from workers.fetching.child_server import become_child
+from workers.fetching.child.server import become_child
 from workers.tracking.conversation import converse
 from workers.tracking.json_api import JsonApi
 from workers.tracking.mlflow_run import MlflowRun, RunFacts

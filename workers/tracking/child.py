@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import IO, Any
 
-from workers.fetching.child_client import child_environment
+from workers.fetching.child.client import child_environment
 from workers.tracking.failures import NotDelivered, ProcessEnded
 
 START_SECONDS = 20.0  # of its interpreter, on a busy machine

@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from workers.fetching.child_server import speak_without
+from workers.fetching.child.server import speak_without
 from workers.fetching.uris import shown
 from workers.tracking.failures import NotDelivered
 

@@ -8,7 +8,7 @@ import click
 
 from app.cli.connection import server
 from app.cli.output import json_option, print_json
-from trainyard._http import quote
+from trainyard._client.http import quote
 
 _BASE = "/apis/ome.io/v1beta1"
 _KINDS = {

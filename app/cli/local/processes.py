@@ -21,9 +21,9 @@ from app.cli.local.command_lines import (
     worker_command,
 )
 from app.services.operations.data_dir import read_roots
-from config import value_rules
 from config.queues import broker_url
 from config.settings import Settings, SettingsError
+from config.values import rules as value_rules
 
 
 def node_name_option(_context: click.Context, _option: click.Parameter, name: str | None) -> str | None:

@@ -34,7 +34,8 @@ from app.schemas.inference import SubmitInferenceSchema
 from app.schemas.jobs import SubmitJobSchema
 from app.security.permissions import Permission
 from app.services.inference import submission as inference_jobs
-from app.services.jobs import commands, deletion, history, listing, lookup, reports, submission
+from app.services.jobs import deletion, history, listing, lookup, reports, submission
+from app.services.jobs.control import commands
 from app.services.jobs.details import JobDetails, details
 from app.services.jobs.submission import Origin, Submitted
 from app.services.nodes import listing as node_lists

@@ -24,8 +24,9 @@ from app.http.request_body import validated
 from app.schemas.jobs import SubmitJobSchema
 from app.schemas.spec.field_verdicts import warnings_of
 from app.security.permissions import Permission
-from app.services.jobs import commands, dialect_notes, submission
+from app.services.jobs import dialect_notes, submission
 from app.services.jobs import lookup as of_jobs
+from app.services.jobs.control import commands
 from app.services.jobs.submission import Origin, Submitted
 from app.services.nodes import registry
 from app.services.rows import Session

@@ -25,7 +25,7 @@ from app.services.jobs.details import JobDetails
 from app.services.rows import Sweep, SweepEvent, Trial
 from app.services.sweeps.commands import RESUMED
 from app.services.sweeps.foreign import ShownSweep, counted_as
-from app.services.sweeps.listing import TrialDetails
+from app.services.sweeps.reading.listing import TrialDetails
 
 _ENDS = {
     TrialState.COMPLETED: "Succeeded",

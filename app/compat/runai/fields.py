@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.compat.images import IN_AN_IMAGE
-from app.compat.runai.requests import DistributedSchema, TrainingSchema
+from app.compat.runai.documents.requests import DistributedSchema, TrainingSchema
 from app.schemas.spec.field_verdicts import (
     FieldRule,
     Table,

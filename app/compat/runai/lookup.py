@@ -14,7 +14,8 @@ from app.domain.lifecycle.states import TERMINAL, JobState
 from app.host.clock import utc_now
 from app.http.context import caller, plane
 from app.services.access import api_keys, projects
-from app.services.jobs import commands, dialect_notes, lookup
+from app.services.jobs import dialect_notes, lookup
+from app.services.jobs.control import commands
 from app.services.jobs.details import JobDetails, details
 from app.services.rows import Session
 

@@ -5,8 +5,8 @@ from typing import Any
 from flask import Blueprint, Response, current_app
 
 from app.compat.runai import tokens, trainings, workloads
+from app.compat.runai.documents.requests import TokenSchema
 from app.compat.runai.from_native import project_of
-from app.compat.runai.requests import TokenSchema
 from app.compat.runai.to_native import PRIORITIES
 from app.domain.errors import BadSpec
 from app.http.auth import wrong_keys_limited

@@ -9,12 +9,12 @@ from app.compat.naming import name_suffix
 from app.compat.pull_secrets import registry_logins
 from app.compat.reading import knows_groups, may_read, uses_images
 from app.compat.runai import lookup
+from app.compat.runai.documents.requests import DistributedSchema, TrainingSchema
 from app.compat.runai.from_native import training_of
 from app.compat.runai.owners import Owners
 from app.compat.runai.pods import MASTER
 from app.compat.runai.programs import MASTERS
 from app.compat.runai.repositories import repository_of
-from app.compat.runai.requests import DistributedSchema, TrainingSchema
 from app.compat.runai.secret_volumes import mounts_of_secrets
 from app.compat.runai.to_native import REST, naming_of, to_native
 from app.compat.runai.variables import secrets_of

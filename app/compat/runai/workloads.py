@@ -11,11 +11,11 @@ from marshmallow import Schema
 
 from app.compat.every_job import MAX_JOBS
 from app.compat.runai import lookup
+from app.compat.runai.documents.requests import BatchSchema
 from app.compat.runai.from_native import event_of, pods_of, record_of, workload_of
 from app.compat.runai.measurements import KINDS, REQUESTS, SERIES, Point, Window, counted, measured, requested
 from app.compat.runai.owners import Owners
 from app.compat.runai.queries import CountQuerySchema, MeasurementsQuerySchema, WorkloadsQuerySchema
-from app.compat.runai.requests import BatchSchema
 from app.domain.errors import BadSpec, TrainyardError
 from app.http.context import dialect, plane
 from app.http.envelope import Reply

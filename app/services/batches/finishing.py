@@ -23,7 +23,7 @@ from app.services.batches.merging import Lost, merged
 from app.services.files import creation, hidden_rows
 from app.services.files.incoming import Incoming, StoredContent
 from app.services.inference import listing
-from app.services.jobs import commands
+from app.services.jobs.control import commands
 from app.services.requests.control_plane import ControlPlane
 
 OUTPUT, ERRORS = "output", "errors"

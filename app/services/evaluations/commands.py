@@ -3,7 +3,8 @@
 from app.security.permissions import Caller
 from app.services.evaluations import listing
 from app.services.evaluations.listing import EvaluationDetails
-from app.services.jobs import control_requests, deletion, details
+from app.services.jobs import deletion, details
+from app.services.jobs.control import requests as control_requests
 from app.services.requests.control_plane import ControlPlane
 from app.services.requests.idempotency import OnWritten, not_stored
 

@@ -6,7 +6,8 @@ from app.domain.errors import Conflict
 from app.domain.lifecycle.states import TERMINAL
 from app.models import Job
 from app.security.permissions import Caller
-from app.services.jobs import control_requests, lookup
+from app.services.jobs import lookup
+from app.services.jobs.control import requests as control_requests
 from app.services.lifecycle import audit, transitions
 from app.services.requests.control_plane import ControlPlane
 

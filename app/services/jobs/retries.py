@@ -21,7 +21,8 @@ from app.domain.sweeps.spec import SweepSpec
 from app.models import Checkpoint, Job, JobEvent, Sweep
 from app.security.permissions import Caller
 from app.security.secrets import SecretBox, SecretKeyMissing
-from app.services.jobs import control_requests, details, lookup, start_points, submission
+from app.services.jobs import details, lookup, start_points, submission
+from app.services.jobs.control import requests as control_requests
 from app.services.jobs.kept_secrets import other_place
 from app.services.lifecycle import audit, transitions
 from app.services.requests.control_plane import ControlPlane

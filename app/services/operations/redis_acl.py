@@ -13,7 +13,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from app.services.operations.data_dir import replace_secret
 from config.queues import NODE, NODE_TYPES_PREFIX, PRIORITY_SEPARATOR, node_message_keys, worker_hostname
-from config.value_rules import node_name
+from config.values.rules import node_name
 
 ADMIN, API, COORDINATOR, FLOWER = "admin", "api", "coordinator", "flower"
 USERS_FILE = "users.acl"

@@ -8,8 +8,8 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from app.models import Attempt
-from app.models.attempt import IS_OUTCOME_ERROR
 from app.models.base import database_now
+from app.models.jobs.attempt import IS_OUTCOME_ERROR
 
 REPORTED_FOR = timedelta(days=1)
 

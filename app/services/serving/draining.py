@@ -6,7 +6,7 @@ from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import TERMINAL, JobState
 from app.models import Job, Replica
 from app.models.base import utc_now
-from app.services.jobs import control_requests
+from app.services.jobs.control import requests as control_requests
 from app.services.lifecycle import transitions
 from app.services.serving.history import ACTOR
 

@@ -19,7 +19,8 @@ from app.domain.sweeps.spec import SweepSpec
 from app.domain.sweeps.states import TERMINAL, SweepState
 from app.models import Job, Sweep
 from app.security.permissions import Caller
-from app.services.jobs import control_requests, deletion
+from app.services.jobs import deletion
+from app.services.jobs.control import requests as control_requests
 from app.services.lifecycle import audit
 from app.services.requests.control_plane import ControlPlane
 from app.services.requests.idempotency import OnWritten, not_stored

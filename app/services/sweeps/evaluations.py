@@ -15,7 +15,7 @@ from app.domain.sweeps import benchmarks
 from app.domain.sweeps.benchmarks import Measured
 from app.domain.sweeps.spec import SweepSpec
 from app.models import Job, Metric, Trial
-from app.services.jobs import control_requests
+from app.services.jobs.control import requests as control_requests
 from app.services.sweeps import lookup
 
 

@@ -21,9 +21,10 @@ from app.services.jobs.details import JobDetails, details_of, of_new
 from app.services.lifecycle import audit
 from app.services.requests.control_plane import ControlPlane
 from app.services.requests.existing_rows import existing_in
-from app.services.sweeps import commands, creation, history, listing, lookup
+from app.services.sweeps import commands, creation, history, lookup
 from app.services.sweeps.creation import CheckedSweep, SweepOrigin
-from app.services.sweeps.listing import TrialDetails
+from app.services.sweeps.reading import listing
+from app.services.sweeps.reading.listing import TrialDetails
 
 MOST_TRIALS = 100  # that a sweep is shown with
 _JOB_STATES = {

@@ -20,7 +20,7 @@ from app.domain.sweeps.spec import SweepSpec
 from app.domain.sweeps.states import TrialState
 from app.models import Job, Sweep, SweepEvent, Trial, TrialReport
 from app.models.base import utc_now
-from app.services.jobs import control_requests
+from app.services.jobs.control import requests as control_requests
 from app.services.sweeps import evaluations, history, lookup, measures, rung_reports, warm_starts
 from app.services.sweeps.halting import decisions
 from app.services.sweeps.halting.halted import count as halted_count

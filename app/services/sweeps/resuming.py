@@ -13,7 +13,7 @@ from app.domain.sweeps.promotions import halts
 from app.domain.sweeps.spec import SweepSpec
 from app.domain.sweeps.states import SweepState, TrialState
 from app.models import Job, Sweep, Trial
-from app.services.jobs import control_requests
+from app.services.jobs.control import requests as control_requests
 from app.services.sweeps import lookup, rung_reports
 from app.services.sweeps.forking.room import room_for_members
 from app.services.sweeps.halting.halted import halted_trials

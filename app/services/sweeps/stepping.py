@@ -14,15 +14,15 @@ from app.domain.sweeps.rules.limits import Limits
 from app.domain.sweeps.spec import PBT, SweepSpec
 from app.domain.sweeps.states import SweepState, TrialState
 from app.models import Job, Sweep, Trial
-from app.services.jobs import control_requests
+from app.services.jobs.control import requests as control_requests
 from app.services.requests.control_plane import ControlPlane
 from app.services.sweeps import budget, evaluations, history, kept_checkpoints, launching, lookup, observing, resuming
-from app.services.sweeps.forecast import Forecast
 from app.services.sweeps.forking import populations, verification
 from app.services.sweeps.halting import promoting
 from app.services.sweeps.history import ACTOR
 from app.services.sweeps.launching import Suggests, Turn
 from app.services.sweeps.observed import best_numbers
+from app.services.sweeps.reading.forecast import Forecast
 
 ACTIVE = (SweepState.PENDING, SweepState.RUNNING, SweepState.PAUSED, SweepState.FINISHING)
 logger = logging.getLogger(__name__)

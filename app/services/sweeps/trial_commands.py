@@ -10,13 +10,14 @@ from app.domain.sweeps.spec import SweepSpec
 from app.domain.sweeps.states import SweepState, TrialState
 from app.models import Job, Sweep, Trial
 from app.security.permissions import Caller
-from app.services.jobs import control_requests
+from app.services.jobs.control import requests as control_requests
 from app.services.lifecycle import audit, transitions
 from app.services.requests.control_plane import ControlPlane
 from app.services.requests.idempotency import OnWritten, not_stored
-from app.services.sweeps import budget, history, listing, lookup, trials
+from app.services.sweeps import budget, history, lookup, trials
 from app.services.sweeps.halting import promoting
 from app.services.sweeps.launching import space_of
+from app.services.sweeps.reading import listing
 from app.services.sweeps.trials import NewTrial
 
 _RACES = 20  # with a coordinator that makes trials at the same time

@@ -15,8 +15,8 @@ from app.http.context import caller, plane
 from app.http.csv_tables import CSV, table_of
 from app.http.envelope import json_response
 from app.http.operation import operation
-from app.schemas.metrics import MOST_POINTS, StepsQuerySchema
 from app.schemas.queries import QueryTexts, QueryWhole
+from app.schemas.results.metrics import MOST_POINTS, StepsQuerySchema
 from app.schemas.strict_fields import on_the_wire
 from app.security.permissions import Permission
 from app.services.attempts import checkpoints

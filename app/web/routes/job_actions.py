@@ -16,7 +16,8 @@ from app.schemas.jobs import ChangeJobSchema, SubmitJobSchema
 from app.schemas.queries import QueryFlag, QueryWhole
 from app.security.permissions import Permission
 from app.services.attempts import checkpoints
-from app.services.jobs import commands, retries, start_points, updates
+from app.services.jobs import retries, start_points, updates
+from app.services.jobs.control import commands
 from app.services.jobs.retries import Retry
 from app.web.forms import form
 from app.web.job_frame import find_job

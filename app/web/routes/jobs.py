@@ -15,8 +15,9 @@ from app.schemas.jobs import LABEL_KEY
 from app.schemas.strict_fields import Matching, Text
 from app.security.permissions import Permission
 from app.services.access.key_names import ids_named
-from app.services.jobs import bulk, listing
-from app.services.jobs.bulk import MOST_JOBS, Outcome
+from app.services.jobs import listing
+from app.services.jobs.control import bulk
+from app.services.jobs.control.bulk import MOST_JOBS, Outcome
 from app.services.requests.pagination import Page
 from app.web import job_columns, job_filters
 from app.web.forms import form

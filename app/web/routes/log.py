@@ -12,8 +12,8 @@ from app.http.context import plane
 from app.http.envelope import json_response
 from app.http.operation import operation
 from app.schemas.documents import RequestSchema
-from app.schemas.logs import MAX_TEXT, LogQuerySchema, asked_ranks, cursor_of, found_on_the_wire, wanted_lines
 from app.schemas.queries import QueryFlag, QueryMoment, QueryWhole
+from app.schemas.results.logs import MAX_TEXT, LogQuerySchema, asked_ranks, cursor_of, found_on_the_wire, wanted_lines
 from app.schemas.spec.tasks import ROLE_RULE
 from app.schemas.strict_fields import Matching
 from app.security.permissions import Permission

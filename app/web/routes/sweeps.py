@@ -24,8 +24,9 @@ from app.schemas.documents import RequestSchema
 from app.schemas.queries import AnyQuerySchema, OrderBy, one_of
 from app.schemas.strict_fields import Text
 from app.security.permissions import Permission
-from app.services.sweeps import best, commands, figures, listing, lookup, trial_commands
-from app.services.sweeps.figures import ImportanceQuestion
+from app.services.sweeps import commands, lookup, trial_commands
+from app.services.sweeps.reading import best, figures, listing
+from app.services.sweeps.reading.figures import ImportanceQuestion
 from app.web.forms import form
 from app.web.lists import WebListSchema, listed
 from app.web.pages import done, is_partial, page, part

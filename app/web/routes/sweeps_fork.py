@@ -10,7 +10,7 @@ from app.http.operation import operation
 from app.http.request_body import validated
 from app.http.sweep_documents import complete
 from app.schemas.queries import AnyQuerySchema
-from app.schemas.sweeps import ForkSweepSchema
+from app.schemas.tuning.sweeps import ForkSweepSchema
 from app.security.permissions import Permission
 from app.services.sweeps import forks, lookup
 from app.services.sweeps.creation import Created

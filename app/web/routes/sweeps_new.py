@@ -19,11 +19,12 @@ from app.http.request_body import validated
 from app.http.sweep_documents import complete
 from app.schemas.documents import RequestSchema
 from app.schemas.strict_fields import Text
-from app.schemas.sweeps import CreateSweepSchema
+from app.schemas.tuning.sweeps import CreateSweepSchema
 from app.security.permissions import Permission
 from app.services.queues import queues
-from app.services.sweeps import creation, plans
+from app.services.sweeps import creation
 from app.services.sweeps.creation import CheckedSweep, Created
+from app.services.sweeps.reading import plans
 from app.services.sweeps.search.suggestions import REQUEST_SLOTS, SearchUnavailable, Suggestions
 from app.web import drafts, job_documents
 from app.web.drafts import DraftFormSchema, StartQuerySchema

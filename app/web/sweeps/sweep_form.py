@@ -11,7 +11,7 @@ from app.domain.spec.metric_goals import goal_of
 from app.domain.spec.metrics import EVAL_PREFIX
 from app.domain.spec.model import JobDocument
 from app.domain.spec.rules.output import best_metrics
-from app.schemas.sweeps import CreateSweepSchema, ObjectiveSchema
+from app.schemas.tuning.sweeps import CreateSweepSchema, ObjectiveSchema
 from app.web import job_form
 from app.web.drafts import Start
 from app.web.job_form import FormField, Group, field_at

@@ -7,7 +7,7 @@ from typing import Any
 from app.domain.evaluations.catalog import BENCHMARKS
 from app.domain.sweeps.benchmarks import PREFIX
 from app.schemas.spec.benchmarks import BenchmarkSchema, PlannedEvaluationSchema
-from app.schemas.sweeps import ConstraintSchema
+from app.schemas.tuning.sweeps import ConstraintSchema
 from app.web import job_form
 from app.web.evaluation_form import benchmark_fields
 from app.web.job_form import FormField, field_at

@@ -12,7 +12,8 @@ from tests.builders.controlled import SCRIPT
 from tests.builders.interactive import make_session, open_job
 from tests.systems.apps import Api
 from tests.systems.served import Served, serving
-from trainyard import _interactive_records, records
+from trainyard import records
+from trainyard._records import interactive as _interactive_records
 from trainyard.client import Conflict, Forbidden, InvalidRequest, NotFound
 
 

@@ -13,7 +13,7 @@ from tests.builders.sweeps import make_sweep, make_sweep_document, make_trial
 from tests.systems.apps import Api
 from tests.systems.served import Served, serving
 from trainyard import records
-from trainyard._http import Transport
+from trainyard._client.http import Transport
 from trainyard.client import Client, Conflict, InvalidRequest, NotFound
 
 

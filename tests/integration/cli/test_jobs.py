@@ -194,7 +194,7 @@ def test_job_that_has_not_ended_is_not_deleted(db: Database) -> None:
 
 
 def test_export_prints_every_job_oldest_first(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainyard._calls.PAGE_SIZE", 2)
+    monkeypatch.setattr("trainyard._client.calls.PAGE_SIZE", 2)
     ids = [stored(db, name=f"-j{n}", state=JobState.COMPLETED) for n in range(5)]
     stored(db)
 

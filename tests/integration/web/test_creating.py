@@ -13,7 +13,7 @@ from app.models import Job, Sweep
 from app.services.preflight import admission
 from app.services.preflight.admission import AdmissionFailure
 from app.services.recipes import recipes
-from app.services.sweeps import plans
+from app.services.sweeps.reading import plans
 from app.services.sweeps.search.suggestions import SearchUnavailable
 from tests.builders.factories import make_document, make_job
 from tests.builders.shards import batch_document

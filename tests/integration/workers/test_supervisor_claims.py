@@ -10,7 +10,7 @@ import pytest
 from app.domain.lifecycle.states import JobState
 from app.host.own_users import lack_of_own_users, record_verdict
 from app.models import Job
-from app.services.jobs import control_requests
+from app.services.jobs.control import requests as control_requests
 from tests.systems.supervising import World
 
 UIDS = "2900000-2900007"

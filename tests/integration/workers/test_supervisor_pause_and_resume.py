@@ -7,7 +7,7 @@ import pytest
 from app.domain.errors import IllegalTransition
 from app.domain.lifecycle.states import JobState
 from app.models import Checkpoint, Job, Reservation
-from app.services.jobs import control_requests
+from app.services.jobs.control import requests as control_requests
 from tests.systems.supervising import SLEEPS, World, rows, training
 
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.http.sse import EVENTS, Frame
-from app.schemas.logs import frames_on_the_wire, line_on_the_wire
+from app.schemas.results.logs import frames_on_the_wire, line_on_the_wire
 from app.storage.logs import LogLines
 
 TEXTS = st.lists(st.text(st.characters(exclude_characters="\n", codec=None)), min_size=1)

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from app.cli.main import main
 from tests.builders.batches import lines_of, request_line
 from tests.doubles.scripted_server import Answer, ScriptedServer, drop, running
-from trainyard import _calls
+from trainyard._client import calls as _calls
 from trainyard.client import Client
 
 BATCH = {

@@ -254,7 +254,7 @@ def test_command_fails_at_once_when_no_server_was_ever_there(
     monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
 ) -> None:
     slept: list[float] = []
-    monkeypatch.setattr("trainyard._calls.time.sleep", slept.append)
+    monkeypatch.setattr("trainyard._client.calls.time.sleep", slept.append)
     monkeypatch.setenv("TRAINYARD_URL", f"http://127.0.0.1:{free_port()}")
     monkeypatch.setenv("TRAINYARD_API_KEY", "k")
 

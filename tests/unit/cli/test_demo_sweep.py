@@ -11,7 +11,7 @@ from app.cli.local import demo_sweep
 from app.domain.sweeps.rules import document as rules
 from app.domain.sweeps.rungs import rungs_of
 from app.domain.sweeps.spec import SweepSpec
-from app.schemas.sweeps import CreateSweepSchema
+from app.schemas.tuning.sweeps import CreateSweepSchema
 from tests.builders.sweep_answers import page, sweep, trial
 from tests.doubles.scripted_server import ScriptedServer, running, success
 from trainyard.client import Client

@@ -13,7 +13,8 @@ from werkzeug.test import EnvironBuilder
 
 from app.cli.main import main
 from tests.doubles.scripted_server import Answer, ScriptedServer, drop, running
-from trainyard import _calls, _files
+from trainyard._client import calls as _calls
+from trainyard._client import files as _files
 
 FILE = {
     "id": "file-1",

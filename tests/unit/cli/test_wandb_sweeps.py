@@ -7,7 +7,7 @@ import pytest
 from app.cli.client.sweeps.wandb import NotTranslated, translated
 from app.domain.sweeps.rules import document as rules
 from app.domain.sweeps.spec import SweepSpec
-from app.schemas.sweeps import CreateSweepSchema
+from app.schemas.tuning.sweeps import CreateSweepSchema
 from tests.builders.factories import make_document
 
 TRAINER = make_document(

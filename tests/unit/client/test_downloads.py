@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.doubles.scripted_server import Answer, Handler, ScriptedServer, drop, failure, running
-from trainyard import _calls
+from trainyard._client import calls as _calls
 from trainyard.client import BrokenContent, Client, NotFound, RetryPolicy, Unreachable
 
 CONTENT = bytes(range(256)) * 100

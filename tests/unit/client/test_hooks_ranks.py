@@ -3,9 +3,9 @@
 from tests.builders.run_specs import make_run_spec
 from tests.trainers.supervision import at_step
 from tests.unit.client.hook_scripts import LOOP, supervised
-from trainyard._agreement import Agreement
-from trainyard._local_session import LocalSession
-from trainyard._run import Run
+from trainyard._hooks.agreement import Agreement
+from trainyard._hooks.local_session import LocalSession
+from trainyard._hooks.run import Run
 from trainyard.protocol import checkpoint_manifest
 from trainyard.protocol.commands import parse
 from trainyard.protocol.session import Identity

@@ -9,7 +9,9 @@ import pytest
 
 from tests.doubles.scripted_server import Answer, Handler, ScriptedServer, drop, failure, running, stream, success
 from tests.systems.servers import free_port
-from trainyard import _calls, _events, _waiting
+from trainyard._client import calls as _calls
+from trainyard._client import events as _events
+from trainyard._client import waiting as _waiting
 from trainyard.client import (
     ApiError,
     Client,
@@ -116,7 +118,7 @@ def test_refused_connection_is_retried_unless_the_policy_says_no(
     monkeypatch: pytest.MonkeyPatch, *, retries: bool, pauses: int
 ) -> None:
     slept: list[float] = []
-    monkeypatch.setattr("trainyard._calls.time.sleep", slept.append)
+    monkeypatch.setattr("trainyard._client.calls.time.sleep", slept.append)
     url = f"http://127.0.0.1:{free_port()}"
 
     with pytest.raises(NoServer) as caught:
@@ -133,7 +135,7 @@ def test_server_elsewhere_and_a_broken_connection_are_always_retried(
     server.script(drop, success(JOB))
     assert Client(server.url, patience=policy).get("job-1").status == "TRAINING"
 
-    monkeypatch.setattr("trainyard._calls.time.sleep", slept.append)
+    monkeypatch.setattr("trainyard._client.calls.time.sleep", slept.append)
     with pytest.raises(NoServer):
         Client("http://nowhere.invalid", patience=policy).get("job-1")
 

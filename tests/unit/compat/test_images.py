@@ -7,7 +7,7 @@ from app.compat.modelarts.requests import CreateSchema
 from app.compat.modelarts.to_native import to_native as from_modelarts
 from app.compat.ome.manifests import JobSpecSchema
 from app.compat.ome.to_native import to_native as from_ome
-from app.compat.runai.requests import DistributedSchema, TrainingSchema
+from app.compat.runai.documents.requests import DistributedSchema, TrainingSchema
 from app.compat.runai.to_native import to_native as from_runai
 from app.domain.errors import BadSpec
 from app.http.request_body import validated

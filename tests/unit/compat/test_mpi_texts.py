@@ -8,7 +8,7 @@ from app.compat.modelarts.from_native import job_of
 from app.compat.modelarts.requests import CreateSchema
 from app.compat.modelarts.to_native import to_native as modelarts_to_native
 from app.compat.runai import from_native as runai
-from app.compat.runai.requests import DistributedSchema, TrainingSchema
+from app.compat.runai.documents.requests import DistributedSchema, TrainingSchema
 from app.compat.runai.to_native import to_native as runai_to_native
 from app.domain.errors import BadSpec
 from app.http.request_body import validated

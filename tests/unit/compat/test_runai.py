@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.compat.ids import job_id_of, uuid_of
+from app.compat.runai.documents.requests import DistributedSchema, TrainingSchema
 from app.compat.runai.fields import FIELDS, without_effect
 from app.compat.runai.from_native import STATES, class_of, compute_of, spec_of, training_of
 from app.compat.runai.owners import Owner
-from app.compat.runai.requests import DistributedSchema, TrainingSchema
 from app.compat.runai.resources import megabytes
 from app.compat.runai.to_native import DIALECT, PRIORITIES, Native, to_native
 from app.domain.errors import BadSpec

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from app.compat.runai.documents.requests import DistributedSchema, TrainingSchema
 from app.compat.runai.fields import without_effect
 from app.compat.runai.programs import words_of
-from app.compat.runai.requests import DistributedSchema, TrainingSchema
 from app.domain.errors import BadSpec
 
 TRAINING = {"name": "a", "projectId": "default", "clusterId": "c"}

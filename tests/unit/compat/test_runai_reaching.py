@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from app.compat.runai.documents.requests import DistributedSchema
 from app.compat.runai.from_native import spec_of, training_of, workload_of
 from app.compat.runai.owners import Owner
-from app.compat.runai.requests import DistributedSchema
 from app.compat.runai.to_native import Native, to_native
 from app.domain.errors import BadSpec
 from app.domain.lifecycle.states import JobState

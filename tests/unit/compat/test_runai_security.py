@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from app.compat.runai.requests import TrainingSchema
+from app.compat.runai.documents.requests import TrainingSchema
 from app.compat.runai.to_native import to_native
 from app.domain.errors import BadSpec
 from app.http.request_body import validated

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from app.compat.runai.claims import name_of_claim
+from app.compat.runai.documents.requests import DistributedSchema, TrainingSchema
 from app.compat.runai.owners import Owner
-from app.compat.runai.requests import DistributedSchema, TrainingSchema
 from app.compat.runai.to_native import Native, to_native
 from app.domain.errors import BadSpec
 from app.http.request_body import validated

@@ -3,7 +3,7 @@
 import pytest
 
 from app.gateway import __main__ as process
-from config.value_rules import redis_url
+from config.values.rules import redis_url
 
 
 @pytest.mark.parametrize(

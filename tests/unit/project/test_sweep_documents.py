@@ -18,7 +18,7 @@ from app.domain.sweeps.spec import EARLY_STOPPING, SweepSpec
 from app.domain.sweeps.spec import METHODS as OURS
 from app.domain.sweeps.states import SweepState, TrialState
 from app.schemas.jobs import SubmitJobSchema
-from app.schemas.sweeps import CreateSweepSchema
+from app.schemas.tuning.sweeps import CreateSweepSchema
 from tests.builders.example_jobs import ROOT, SOMEWHERE, filled_in
 
 EXAMPLES = sorted((ROOT / "examples" / "sweeps").glob("*.json"))

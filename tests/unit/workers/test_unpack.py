@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 import zstandard
 
-from workers.fetching.child_client import run_child
+from workers.fetching.child.client import run_child
 from workers.fetching.code.unpack import BadArchive, Limits, unpack
 
 LIMITS = Limits(max_bytes=10_000, max_files=10)

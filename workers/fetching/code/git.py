@@ -26,7 +26,7 @@ from app.domain.spec.locations.code import MOST_BYTES, MOST_FILES, GitCommit, gi
 from app.host.processes import die_with_parent
 from config.redaction import Redaction
 from workers.fetching.cache import Entry, stored_bytes
-from workers.fetching.child_client import child_environment
+from workers.fetching.child.client import child_environment
 from workers.fetching.code.connect_proxy import ConnectProxy
 from workers.fetching.context import Context, fetched, reader_of, refuse_larger, target_of
 from workers.fetching.failures import FetchFailed, HubUnreachable, NotThere, Refused, TooLarge, Trouble

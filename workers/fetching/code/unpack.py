@@ -25,7 +25,7 @@ import zstandard
 from app.domain.files.content import GZIP, ZSTD
 from app.domain.spec.locations.code import LONGEST_PATH, MOST_PARTS, can_be_shown
 from workers.fetching.cache import FREE_BYTES
-from workers.fetching.child_server import ProgressReporter, serve
+from workers.fetching.child.server import ProgressReporter, serve
 
 _MEMORY_BYTES = 1 << 30
 _PIECE_BYTES = 1 << 20

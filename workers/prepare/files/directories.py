@@ -9,13 +9,13 @@ from app.domain.spec.locations.code import MOST_BYTES, MOST_FILES, is_git
 from app.domain.spec.secrets import CODE_LOGIN
 from workers.attempt_failed import AttemptFailed
 from workers.fetching.cache import FREE_BYTES, stored_bytes
-from workers.fetching.child_client import machine_has_proxy, run_child
+from workers.fetching.child.client import machine_has_proxy, run_child
 from workers.fetching.failures import FetchFailed
 from workers.fetching.fetch import TooLargeHere, fetch
 from workers.fetching.items import NOT_NEEDED, WEIGHTS, Item
 from workers.fetching.uris import shown
-from workers.prepare.input_library import Library
-from workers.prepare.uploaded_data import content_of
+from workers.prepare.inputs.input_library import Library
+from workers.prepare.inputs.uploaded_data import content_of
 
 
 @dataclass(frozen=True, kw_only=True)

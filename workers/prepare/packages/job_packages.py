@@ -14,7 +14,7 @@ from app.host.uv import Uv, find_uv
 from config.settings import Settings
 from trainyard.protocol.run_spec import RunSpec
 from workers.attempt_failed import AttemptFailed
-from workers.prepare.input_library import Library
+from workers.prepare.inputs.input_library import Library
 from workers.prepare.packages.build import Builder
 from workers.prepare.packages.interpreters import interpreter_for
 from workers.prepare.packages.request import EnvironmentRequest, scope_of

@@ -11,8 +11,8 @@ from app.domain.spec.model import Framework
 from app.host.gpu_devices import own_gpus
 from workers.attempt_failed import AttemptFailed
 from workers.fetching.uris import scheme_of
-from workers.prepare.input_library import Library, Sources
-from workers.prepare.resolve_inputs import find_code, find_script
+from workers.prepare.inputs.input_library import Library, Sources
+from workers.prepare.inputs.resolve_inputs import find_code, find_script
 from workers.run_dir.layout import RunDirectory
 
 ENVIRONMENT = "training_config.environment."

@@ -17,7 +17,7 @@ from trainyard.protocol.role_instance import RoleInstance
 from trainyard.protocol.run_spec import RunSpec
 from workers.attempt_failed import AttemptFailed
 from workers.job_secrets import JOB_SECRET, NO_KEY, attempt_secret
-from workers.prepare.input_library import Library, Sources
+from workers.prepare.inputs.input_library import Library, Sources
 from workers.prepare.job_image import JobImage, program_in
 from workers.prepare.packages.job_packages import JobPackages, with_packages
 from workers.prepare.programs.program import ENVIRONMENT, device_uuids, find_program, job_environment, program

@@ -29,7 +29,7 @@ from app.services.attempts import rendezvous, role_rendezvous
 from app.services.attempts.rendezvous import RendezvousAddress
 from app.services.attempts.work_orders import Work
 from config.settings import Settings
-from config.value_rules import HOST_NETWORK
+from config.values.rules import HOST_NETWORK
 from workers.attempt_failed import AttemptFailed
 from workers.prepare.prepare import Prepared
 from workers.supervisor.control import mpi_places

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from app.domain.lifecycle.halts import halted_at, is_halt
 from app.domain.lifecycle.outcomes import Outcome, OutcomeKind
-from trainyard._halts import NEVER_HALTED
+from trainyard._hooks.halts import NEVER_HALTED
 from trainyard.protocol.commands import DRAIN
 from trainyard.protocol.messages import HALT, Failure, RankExit
 from workers.rank.agent import EXIT_STOPPED, TEARDOWN_SECONDS

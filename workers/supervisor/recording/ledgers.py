@@ -12,7 +12,7 @@ from app.storage.keys import checkpoint_key, shard_key
 from trainyard.protocol import checkpoint_manifest as _manifest
 from trainyard.protocol.checkpoint_manifest import Manifest
 from trainyard.protocol.messages import CheckpointReady
-from workers.prepare.recorded_digests import SOURCES, digests_in
+from workers.prepare.inputs.recorded_digests import SOURCES, digests_in
 from workers.supervisor.recording.context import AttemptContext
 from workers.supervisor.recording.takeover import Refused
 

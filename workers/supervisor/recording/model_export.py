@@ -15,7 +15,7 @@ from app.storage.keys import artifacts_key, is_run_file
 from app.storage.storage import Storage
 from app.storage.trees import TreeFile, walked
 from config.storage import StorageSettings
-from trainyard import _outputs
+from trainyard._hooks import outputs as _outputs
 from trainyard.protocol.messages import Result
 from workers.attempt_failed import AttemptFailed
 from workers.supervisor.recording.upload import Patience, move_to_storage

@@ -17,7 +17,7 @@ from app.storage.storage import Storage
 from trainyard.protocol.commands import AdapterAnswer, AdapterReady, AdapterRefused
 from trainyard.protocol.messages import FetchAdapter
 from workers.attempt_failed import AttemptFailed
-from workers.prepare.model_weights import find_result
+from workers.prepare.inputs.model_weights import find_result
 from workers.run_dir.layout import RunDirectory
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from app.domain.spec.inference import kind_of
-from trainyard import _outputs
+from trainyard._hooks import outputs as _outputs
 from workers.rank.run_context import RunSpec
 from workers.rank.spec_sections import training_config
 from workers.trainers.inference.parts import Counts, Part, counts_file

@@ -13,7 +13,7 @@ from app.cli.choice import Choice
 from app.cli.connection import local_option, server
 from app.cli.handles import job_argument, job_id_of
 from app.cli.output import json_option, print_json, short_id
-from trainyard._downloads import TAG, UNFINISHED
+from trainyard._client.downloads import TAG, UNFINISHED
 from trainyard.client import Client, ClientError, Job
 from trainyard.records import Artifact
 

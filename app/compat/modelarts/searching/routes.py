@@ -17,7 +17,8 @@ from app.http.envelope import Reply
 from app.http.operation import operation
 from app.security.permissions import Permission
 from app.services.rows import Session, Sweep
-from app.services.sweeps import figures, foreign, listing, trial_commands
+from app.services.sweeps import foreign, trial_commands
+from app.services.sweeps.reading import figures, listing
 
 blueprint = Blueprint("searches", __name__)
 _JOB = "/<project_id>/training-jobs/<search_id>"

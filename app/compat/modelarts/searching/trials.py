@@ -8,7 +8,7 @@ from app.compat.ids import uuid_of
 from app.domain.sweeps.spec import SweepSpec
 from app.domain.sweeps.states import TRIAL_TERMINAL
 from app.services.rows import Trial
-from app.services.sweeps.listing import TrialDetails
+from app.services.sweeps.reading.listing import TrialDetails
 
 
 def trial_id(trial: Trial) -> str:

@@ -11,7 +11,8 @@ from app.compat.ome.to_native import DIALECT
 from app.domain.lifecycle.states import TERMINAL
 from app.domain.sweeps.states import TERMINAL as SWEEP_ENDED
 from app.http.context import caller, plane
-from app.services.jobs import commands, dialect_notes
+from app.services.jobs import dialect_notes
+from app.services.jobs.control import commands
 from app.services.jobs.details import JobDetails
 from app.services.rows import Session
 from app.services.sweeps import commands as sweep_commands

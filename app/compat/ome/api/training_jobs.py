@@ -42,8 +42,9 @@ from app.schemas.jobs import SubmitJobSchema
 from app.schemas.spec.field_verdicts import warnings_of
 from app.security.permissions import Permission
 from app.services import stored_manifests
-from app.services.jobs import control_requests, submission
 from app.services.jobs import dry_run as native_dry_run
+from app.services.jobs import submission
+from app.services.jobs.control import requests as control_requests
 from app.services.jobs.details import changed, of_new
 from app.services.jobs.dry_run import Preview
 from app.services.jobs.submission import Origin, Submitted

@@ -28,7 +28,8 @@ from app.http.operation import operation
 from app.http.request_body import validated
 from app.schemas.jobs import SubmitJobSchema
 from app.security.permissions import Permission
-from app.services.jobs import commands, submission
+from app.services.jobs import submission
+from app.services.jobs.control import commands
 from app.services.jobs.details import JobDetails, details, of_new
 from app.services.jobs.submission import Origin, Submitted
 from app.services.model_registry import fine_tunes

@@ -17,7 +17,7 @@ from app.domain.sweeps.population import explored, ordinal, replaced_by
 from app.domain.sweeps.spec import PBT, SweepSpec
 from app.domain.sweeps.states import SweepState
 from app.models import Job, Sweep, Trial, TrialReport
-from app.services.jobs import control_requests
+from app.services.jobs.control import requests as control_requests
 from app.services.jobs.submission import Checked
 from app.services.requests.control_plane import ControlPlane
 from app.services.sweeps import history, launching, lookup, resuming, trials

@@ -18,7 +18,8 @@ from app.domain.sweeps.events import SweepEventType
 from app.domain.sweeps.spec import SweepSpec
 from app.domain.sweeps.states import SweepState, TrialState
 from app.models import Job, Sweep, Trial
-from app.services.jobs import control_requests, submission
+from app.services.jobs import submission
+from app.services.jobs.control import requests as control_requests
 from app.services.jobs.submission import Checked, Origin
 from app.services.requests.control_plane import ControlPlane
 from app.services.sweeps import history, lookup, trials

@@ -16,7 +16,7 @@ from app.domain.sweeps.promotions import Ladder, Standing, waits
 from app.domain.sweeps.spec import PBT, SweepSpec
 from app.domain.sweeps.states import SweepState, TrialState
 from app.models import Sweep, Trial
-from app.services.jobs import control_requests
+from app.services.jobs.control import requests as control_requests
 from app.services.requests.control_plane import ControlPlane
 from app.services.sweeps import budget, lookup, resuming
 from app.services.sweeps.halting import decisions

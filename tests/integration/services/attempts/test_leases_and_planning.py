@@ -13,7 +13,7 @@ from app.domain.lifecycle.states import JobState
 from app.models import Attempt, Job, Node, ProcessBeat
 from app.models.base import utc_now
 from app.services.attempts import leases, work_orders
-from app.services.jobs import control_requests
+from app.services.jobs.control import requests as control_requests
 from app.services.lifecycle import transitions
 from app.services.nodes import registry
 from app.services.scheduling import planner

@@ -13,8 +13,8 @@ from tests.builders.factories import make_attempt, make_checkpoint, make_documen
 from tests.builders.shards import batch_document
 from trainyard.protocol import checkpoint_manifest as _manifest
 from workers.attempt_failed import AttemptFailed
-from workers.prepare.input_library import Sources
-from workers.prepare.model_weights import find_weights, with_result_here, with_results
+from workers.prepare.inputs.input_library import Sources
+from workers.prepare.inputs.model_weights import find_weights, with_result_here, with_results
 from workers.supervisor.recording.model_export import Output, store_model
 from workers.supervisor.recording.upload import Patience
 

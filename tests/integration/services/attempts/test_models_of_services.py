@@ -15,7 +15,7 @@ from app.storage.storage import Storage
 from tests.builders.factories import make_attempt, make_job, make_node
 from tests.builders.shards import batch_document
 from workers.attempt_failed import AttemptFailed
-from workers.prepare.model_weights import find_weights
+from workers.prepare.inputs.model_weights import find_weights
 
 FILES = {"config.json": b"{}", "tokenizer.json": b"{1}", "model.safetensors": b"weights", "deep/chat.jinja": b"{{ m }}"}
 

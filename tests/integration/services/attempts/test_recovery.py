@@ -10,7 +10,7 @@ from app.domain.lifecycle.states import JobState
 from app.models import Job, Lease, Node, Project, Reservation
 from app.services.attempts import leases, work_orders
 from app.services.attempts.work_orders import Ending
-from app.services.jobs import control_requests
+from app.services.jobs.control import requests as control_requests
 from app.services.nodes import registry
 from app.services.scheduling import planner
 from tests.builders import factories

@@ -13,7 +13,8 @@ from app.domain.lifecycle.states import JobState
 from app.models import Attempt, Job, Shard
 from app.services.attempts import checkpoints, completion, shards, work_orders
 from app.services.attempts.shards import NewShard
-from app.services.jobs import control_requests, start_points
+from app.services.jobs import start_points
+from app.services.jobs.control import requests as control_requests
 from app.services.scheduling import running_jobs
 from tests.builders.factories import make_attempt, make_checkpoint, make_job, make_node
 from tests.builders.shards import batch_document, make_shard

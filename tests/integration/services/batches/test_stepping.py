@@ -10,7 +10,7 @@ from app.models import File, Job
 from app.models.base import utc_now
 from app.services.batches import commands, launching, stepping
 from app.services.batches.content import Interrupted
-from app.services.jobs import commands as job_commands
+from app.services.jobs.control import commands as job_commands
 from app.storage.keys import user_file_key
 from tests.builders.batch_runs import CALLER, MODEL, BatchRun, answer, request
 from tests.systems.apps import Api

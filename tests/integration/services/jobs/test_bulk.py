@@ -8,7 +8,8 @@ from app.http.context import EXTENSION
 from app.models import Job
 from app.security.permissions import Caller, Role
 from app.services.access.key_names import ids_named
-from app.services.jobs import bulk, updates
+from app.services.jobs import updates
+from app.services.jobs.control import bulk
 from app.services.requests.control_plane import ControlPlane
 from tests.systems.apps import Api
 

@@ -12,7 +12,7 @@ from app.domain.lifecycle.states import HELD, TERMINAL, TRANSITIONS, JobState
 from app.domain.spec.locations.paths import ReadingRules
 from app.models import Attempt, JobEvent, Lease, Reservation
 from app.services.attempts import checkpoints, leases, work_orders
-from app.services.jobs import control_requests
+from app.services.jobs.control import requests as control_requests
 from app.services.lifecycle import transitions
 from app.services.preflight import admission
 from app.services.telemetry import progress

@@ -11,7 +11,7 @@ from app.models.base import utc_now
 from app.security.permissions import Role
 from tests.builders.factories import make_document
 from tests.systems.apps import Api
-from workers.prepare.uploaded_data import uploads_of
+from workers.prepare.inputs.uploaded_data import uploads_of
 
 PATH = "data_config.sources.0.path"
 

@@ -21,7 +21,7 @@ from app.services.scheduling import placement, planner
 from tests.builders import factories
 from tests.builders.walks import NO_WAIT, job_of, make_job, make_node, save, start_attempt
 from trainyard.protocol.run_spec import RunSpec
-from workers.prepare.input_library import Sources
+from workers.prepare.inputs.input_library import Sources
 from workers.prepare.prepare import make_spec
 from workers.prepare.resume_point import StartPoint
 from workers.run_dir.layout import RunDirectory

@@ -13,7 +13,7 @@ from app.domain.spec.locations.paths import ReadingRules
 from app.domain.spec.model import JobDocument
 from app.models import Inspection, Job, JobEvent
 from app.models.base import utc_now
-from app.services.jobs import control_requests
+from app.services.jobs.control import requests as control_requests
 from app.services.preflight import admission, inspections, queueing
 from app.services.preflight.admission import InspectionSettings
 from app.services.preflight.inspection_queue import ABANDONED_SECONDS, AbandonedInspections, InspectionQueue

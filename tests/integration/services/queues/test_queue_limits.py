@@ -14,7 +14,7 @@ from app.models import AuditEntry, Job, Queue, QueueWait
 from app.models.base import utc_now
 from app.security.permissions import Caller, Role
 from app.services.attempts import leases, work_orders
-from app.services.jobs import control_requests
+from app.services.jobs.control import requests as control_requests
 from app.services.queues import limits, queues
 from app.services.scheduling import planner as scheduling
 from tests.builders import factories

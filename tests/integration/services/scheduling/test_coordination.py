@@ -13,7 +13,7 @@ from app.host.process_names import is_provably_dead, own_name
 from app.models import Attempt, IdempotentReply, Job, Lease, Node, ProcessBeat
 from app.models.base import utc_now
 from app.services.attempts.lost_leases_and_nodes import Reaper
-from app.services.jobs import revocation
+from app.services.jobs.control import revocation
 from app.services.nodes import registry
 from app.services.operations import housekeeping
 from app.services.scheduling import planner

@@ -15,7 +15,7 @@ from app.models import Attempt, Job
 from app.models.base import utc_now
 from app.services.attempts import failed_pauses, leases, work_orders
 from app.services.attempts.work_orders import Ending
-from app.services.jobs import control_requests
+from app.services.jobs.control import requests as control_requests
 from app.services.nodes import registry
 from app.services.scheduling import planner, preemption
 from tests.builders import factories

@@ -12,7 +12,8 @@ from app.models.base import utc_now
 from app.services.access import projects
 from app.services.access.api_keys import ADMINISTRATOR
 from app.services.attempts import checkpoints, leases
-from app.services.jobs import control_requests, deletion, details
+from app.services.jobs import deletion, details
+from app.services.jobs.control import requests as control_requests
 from tests.builders.factories import make_attempt, make_checkpoint, make_document, make_job, make_node
 from tests.builders.serving import make_replica, make_service, replica_document
 from tests.systems.apps import Api

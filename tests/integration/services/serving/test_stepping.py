@@ -13,7 +13,8 @@ from app.domain.spec.model import BaseModel
 from app.models.base import utc_now
 from app.security.permissions import Caller, Role
 from app.services.inference.models import WantedModel
-from app.services.jobs import control_requests, submission
+from app.services.jobs import submission
+from app.services.jobs.control import requests as control_requests
 from app.services.jobs.submission import Checked
 from app.services.serving import commands, endpoints, listing
 from tests.builders.service_runs import CALLER, ServiceRun

@@ -13,7 +13,8 @@ from app.domain.spec.model import CHECKPOINT
 from app.models import Checkpoint, Job, Metric, Trial
 from app.models.base import utc_now
 from app.services.attempts import planned_evaluations
-from app.services.sweeps import evaluations, lookup, replay
+from app.services.sweeps import evaluations, lookup
+from app.services.sweeps.reading import replay
 from app.services.sweeps.search.suggestions import Suggestions
 from tests.builders.factories import make_document
 from tests.builders.sweep_runs import STEPS, SweepRun, constant

@@ -22,7 +22,7 @@ from app.domain.sweeps.observations import Observation
 from app.domain.sweeps.space import Space
 from app.domain.sweeps.spec import SweepSpec
 from app.models import Job, Sweep, SweepEvent
-from app.services.sweeps import replay
+from app.services.sweeps.reading import replay
 from app.services.sweeps.search.suggestions import Suggestion, Suggestions
 from tests.builders.population_runs import METHOD, PopulationRun
 from tests.builders.sweep_runs import Curve, SweepRun, constant

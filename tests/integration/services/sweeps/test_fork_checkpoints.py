@@ -16,7 +16,7 @@ from app.models import Checkpoint, Job, SweepEvent
 from app.models.base import utc_now
 from app.services.attempts import checkpoints
 from app.services.attempts.checkpoints import NewCheckpoint
-from app.services.jobs import control_requests
+from app.services.jobs.control import requests as control_requests
 from app.services.operations.retention import rules
 from app.services.sweeps import kept_checkpoints
 from config.settings import load_settings

@@ -10,7 +10,7 @@ from app.domain.lifecycle.states import JobState
 from app.domain.spec.model import HaltAt
 from app.models import Sweep, TrialReport
 from app.models.base import utc_now
-from app.services.jobs import control_requests
+from app.services.jobs.control import requests as control_requests
 from tests.builders.sweep_runs import SweepRun, constant
 from tests.builders.sweeps import make_sweep_document
 from tests.systems.apps import Api

@@ -8,9 +8,9 @@ import pytest
 from sqlalchemy import func, select
 
 from app.models import Job, Sweep, Trial, TrialReport
-from app.services.jobs import control_requests
-from app.services.sweeps import replay
-from app.services.sweeps.replay import Replay
+from app.services.jobs.control import requests as control_requests
+from app.services.sweeps.reading import replay
+from app.services.sweeps.reading.replay import Replay
 from tests.builders.population_runs import METHOD, PopulationRun
 from tests.integration.services.sweeps.test_sweep_crashes import outcome, run_with_deaths
 

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from app.database.engine import Database
 from app.models import Job, Sweep, Trial
-from app.services.sweeps import replay
+from app.services.sweeps.reading import replay
 from tests.builders.sweep_runs import SweepRun
 from tests.systems.apps import Api
 

@@ -5,7 +5,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from app.domain.scheduling.resources import Request
-from app.services.sweeps.forecast import FRESH_SECONDS, Forecast
+from app.services.sweeps.reading.forecast import FRESH_SECONDS, Forecast
 
 OF_QUEUE: dict[str, Any] = {"queue": "default", "priority": 5, "project": "default", "preemptible": True}
 ONE, TWO = Request(device_count=1, device_kind="cpu"), Request(device_count=2, device_kind="cpu")

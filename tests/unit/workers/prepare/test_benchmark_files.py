@@ -10,7 +10,7 @@ from app.domain.spec.locations.paths import ReadingRules
 from app.domain.spec.model import JobDocument
 from workers.attempt_failed import AttemptFailed
 from workers.prepare.benchmark_files import find_benchmark_files
-from workers.prepare.input_library import Library
+from workers.prepare.inputs.input_library import Library
 
 
 def document(*benchmarks: dict[str, Any]) -> JobDocument:

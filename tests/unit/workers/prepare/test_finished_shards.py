@@ -10,7 +10,7 @@ from app.storage.storage import Storage
 from trainyard.protocol import checkpoint_manifest as _manifest
 from workers.attempt_failed import AttemptFailed
 from workers.prepare.finished_shards import Inputs, restore_shards
-from workers.prepare.input_library import LocalData, LocalDataFile
+from workers.prepare.inputs.input_library import LocalData, LocalDataFile
 
 
 class Away(Storage):

@@ -12,7 +12,7 @@ from app.domain.spec.model import JobDocument, OutputConfig
 from config.fetching import FetchSettings
 from trainyard.protocol.run_spec import RunSpec
 from workers.attempt_failed import AttemptFailed
-from workers.prepare.input_library import Library, LocalData, LocalModel, Sources
+from workers.prepare.inputs.input_library import Library, LocalData, LocalModel, Sources
 from workers.prepare.job_claims import refuse_new_outputs
 from workers.prepare.job_mounts import Mounted, check_placements, with_mounts
 from workers.run_dir.layout import RunDirectory

@@ -10,8 +10,8 @@ from app.domain.spec.model import JobDocument
 from config.fetching import CacheSettings
 from tests.builders.factories import make_document
 from trainyard.protocol.run_spec import RunSpec
-from workers.prepare.input_library import Library
-from workers.prepare.kept_tokens import TOKENS, kept_tokens
+from workers.prepare.inputs.input_library import Library
+from workers.prepare.inputs.kept_tokens import TOKENS, kept_tokens
 from workers.prepare.prepare import find_sources, input_fields
 
 FILES = {"source-0.arrow": b"ids", "source-0.json": b"{}", "held-out-blocks.arrow": b"blocks"}

@@ -6,7 +6,7 @@ import hashlib
 import pytest
 
 from workers.fetching.digests import Digests
-from workers.prepare.model_files import digest_of
+from workers.prepare.inputs.model_files import digest_of
 
 MEBIBYTE = 1 << 20
 

@@ -6,8 +6,8 @@ import pytest
 
 from app.domain.spec.locations.paths import ReadingRules
 from app.domain.spec.model import Framework
-from workers.prepare.input_library import Library
-from workers.prepare.named_files import named_files
+from workers.prepare.inputs.input_library import Library
+from workers.prepare.inputs.named_files import named_files
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from config.settings import load_settings
 from tests.builders.factories import make_document
 from workers.attempt_failed import AttemptFailed
 from workers.job_secrets import opened_secrets
-from workers.prepare.input_library import Library
+from workers.prepare.inputs.input_library import Library
 from workers.prepare.prepare import find_sources, input_fields, sources_document
 from workers.prepare.private_paths import private_paths
 from workers.prepare.programs.program import device_uuids, job_environment, program

@@ -13,10 +13,10 @@ from app.storage.beneath import RefusedFile
 from config.fetching import FetchSettings
 from workers.attempt_failed import AttemptFailed
 from workers.fetching.local import LocalFiles
-from workers.prepare.input_library import Library
-from workers.prepare.resolve_inputs import DataRequest, ModelRequest, find_script
-from workers.prepare.resolve_inputs import find_data as find_requested_data
-from workers.prepare.resolve_inputs import find_model as find_requested_model
+from workers.prepare.inputs.input_library import Library
+from workers.prepare.inputs.resolve_inputs import DataRequest, ModelRequest, find_script
+from workers.prepare.inputs.resolve_inputs import find_data as find_requested_data
+from workers.prepare.inputs.resolve_inputs import find_model as find_requested_model
 from workers.sandbox.spec import FilesystemView
 
 

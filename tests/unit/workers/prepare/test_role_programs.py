@@ -22,7 +22,7 @@ from trainyard.protocol.run_spec import RunSpec
 from workers.attempt_failed import AttemptFailed
 from workers.images.image_config import ImageConfig
 from workers.images.image_store import StoredImage
-from workers.prepare.input_library import Library, Sources
+from workers.prepare.inputs.input_library import Library, Sources
 from workers.prepare.job_image import JobImage, program_in, with_image
 from workers.prepare.limits import reserved_cores
 from workers.prepare.packages.job_packages import JobPackages

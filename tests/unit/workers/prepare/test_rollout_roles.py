@@ -17,7 +17,7 @@ from tests.unit.workers.tracking.test_run_facts import work
 from trainyard.protocol.run_spec import RunSpec
 from workers.attempt_failed import AttemptFailed
 from workers.job_secrets import JOB_SECRET, attempt_secret
-from workers.prepare.input_library import Library, Sources
+from workers.prepare.inputs.input_library import Library, Sources
 from workers.prepare.job_image import JobImage
 from workers.prepare.packages.job_packages import JobPackages
 from workers.prepare.programs.roles import PreparedRoles, RolesHere, with_roles

@@ -14,12 +14,12 @@ from app.storage.keys import user_file_key
 from app.storage.storage import Storage
 from config.fetching import CacheSettings
 from workers.attempt_failed import AttemptFailed
-from workers.fetching.child_client import run_child
+from workers.fetching.child.client import run_child
 from workers.fetching.fetch import TooLargeHere
 from workers.prepare.files import directories
-from workers.prepare.input_library import Library, Sources, UploadedFile
+from workers.prepare.inputs.input_library import Library, Sources, UploadedFile
+from workers.prepare.inputs.resolve_inputs import DataRequest, find_data
 from workers.prepare.preview import Preview, all_local
-from workers.prepare.resolve_inputs import DataRequest, find_data
 
 LINES = b'{"text": "hello"}\n'
 FILE_ID = "file-01935b5f-7c00-7abc-8def-0123456789ab"

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from trainyard._local_session import LocalSession
+from trainyard._hooks.local_session import LocalSession
 from trainyard.protocol import checkpoint_manifest
 from trainyard.protocol.channel import ChannelClosed
 from trainyard.protocol.commands import (

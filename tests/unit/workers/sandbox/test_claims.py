@@ -17,7 +17,7 @@ from app.host.own_users import lack_of_own_users
 from app.storage.beneath import located, resolved
 from trainyard.protocol.run_spec import RunSpec
 from workers.attempt_failed import AttemptFailed
-from workers.prepare.input_library import Library, LocalData, LocalModel, Sources
+from workers.prepare.inputs.input_library import Library, LocalData, LocalModel, Sources
 from workers.prepare.job_mounts import with_mounts
 from workers.run_dir.layout import RunDirectory
 from workers.sandbox import placements

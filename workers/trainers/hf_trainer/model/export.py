@@ -8,7 +8,7 @@ from peft import PeftModel, get_peft_model_state_dict
 from safetensors import SafetensorError
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from trainyard._outputs import weight_files
+from trainyard._hooks.outputs import weight_files
 from workers.rank.spec_sections import output_config
 from workers.trainers.failures import ExportFailed, is_out_of_memory
 from workers.trainers.hf_trainer.formats.convert import convert

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.unit.workers.trainers.inference.stand_in_engine import DIMENSION, NAME
-from trainyard._local_session import LocalSession
+from trainyard._hooks.local_session import LocalSession
 from trainyard.protocol.commands import Stop
 from trainyard.protocol.messages import Progress
 from trainyard.protocol.session import Identity, Saved

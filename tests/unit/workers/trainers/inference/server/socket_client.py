@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainyard._local_session import LocalSession
+from trainyard._hooks.local_session import LocalSession
 from trainyard.protocol.channel import short_address
 from trainyard.protocol.commands import AdapterNotLoaded, Stop
 from trainyard.protocol.messages import FetchAdapter, Progress

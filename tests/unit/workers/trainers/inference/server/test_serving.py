@@ -12,7 +12,7 @@ import pytest
 
 from tests.builders.engine_specs import engine_spec
 from tests.unit.workers.trainers.inference.server.socket_client import COMPLETIONS, Answer, Replica
-from trainyard._local_session import LocalSession
+from trainyard._hooks.local_session import LocalSession
 from trainyard.protocol.session import Identity
 from workers.rank.run_context import RunContext
 from workers.trainers.failures import InvalidConfig

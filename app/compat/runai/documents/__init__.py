@@ -1,0 +1,1 @@
+"""Run:ai's documents, field by field."""

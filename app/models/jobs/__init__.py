@@ -1,0 +1,1 @@
+"""Rows of jobs and of what belongs to one job."""

@@ -1,0 +1,1 @@
+"""What a job leaves behind: attempts, events, logs, metrics, checkpoints, artifacts, reports."""

@@ -1,0 +1,1 @@
+"""Requests that change a job: pause, resume, cancel, revoke, one or many."""

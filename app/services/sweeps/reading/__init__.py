@@ -1,0 +1,1 @@
+"""Answers about sweeps: lists, the best trial, figures, forecasts, replays."""

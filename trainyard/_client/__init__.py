@@ -1,0 +1,1 @@
+"""What `trainyard.client` consists of: requests, and one module for each resource."""

@@ -1,0 +1,1 @@
+"""What `trainyard.hooks` consists of: one rank's run, its stops and halts, and its end."""

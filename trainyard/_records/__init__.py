@@ -1,0 +1,1 @@
+"""Types of the answers that the client returns."""

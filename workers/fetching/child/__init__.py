@@ -1,0 +1,1 @@
+"""Fetching in a process of its own: both ends of its pipe."""

@@ -1,0 +1,1 @@
+"""Where the data and the model of an attempt come from."""
