@@ -12,7 +12,7 @@ RUN apt-get update \
 
 WORKDIR /opt/trainyard
 # EXTRAS=postgres,search makes a small image for API and coordinator; nodes need train, and gpu where there are GPUs.
-ARG EXTRAS=train,gpu,postgres,search,inference
+ARG EXTRAS=train,gpu,postgres,search,inference,evaluate
 
 # Dependencies first: they change less often than the sources, so their layer is used again.
 COPY pyproject.toml constraints.txt README.md LICENSE ./

@@ -72,7 +72,7 @@ test-contract: $(STAMP)  ## every route by schemathesis, for longer; make test-c
 test-gpu: $(STAMP)  ## what only a machine with an NVIDIA GPU can show; nothing else may use the GPU meanwhile
 	@$(RUN)/python -m pytest -m gpu tests/gpu $(ARGS)
 
-test-vm: $(STAMP)  ## an attack on the kernel from a job's sandbox, in a virtual machine without KVM: a minute or two
+test-vm: $(STAMP)  ## an attack on the kernel from a job's sandbox, and limits by control groups, in a virtual machine without KVM: a minute or two
 	@scripts/test-vm
 
 faults: $(STAMP)  ## faults at random moments, by a seed that is printed; make faults FAULTS_SEED=7 FAULTS_DRAWS=200

@@ -15,7 +15,7 @@ from app.compat.runai import routes as runai
 from app.compat.runai.dialect import RUNAI
 from app.database.engine import Database
 from app.http.context import Backend
-from app.http.dialect import Dialect
+from app.http.dialect import NATIVE, Dialect
 from app.services.operations.data_dir import prepare_directory
 from app.services.requests.control_plane import Rings
 from app.web import blueprints as web
@@ -34,8 +34,11 @@ FOREIGN: dict[Dialect, Blueprint] = {
 }
 
 
+DIALECTS = (NATIVE, *FOREIGN, WEB)
+
+
 def from_environment() -> Flask:
-    """The application that gunicorn serves."""
+    """The application for commands of Flask and for servers that are not ours; ours serves `app.late_application`."""
     settings = prepare_directory(load_settings())
     configure_logging(settings.log.level, process="api", redaction=Redaction(secrets_of(settings)))
     return create_app(settings)
@@ -43,7 +46,12 @@ def from_environment() -> Flask:
 
 def create_app(settings: Settings, *, db: Database | None = None, dispatcher: Rings | None = None) -> Flask:
     """The application for these settings; tests pass their own database and dispatcher."""
-    app = native.native_app(settings, backend_of(settings, db=db, dispatcher=dispatcher))
+    return whole_app(settings, backend_of(settings, db=db, dispatcher=dispatcher))
+
+
+def whole_app(settings: Settings, backend: Backend) -> Flask:
+    """The application on this backend, whose dialects are DIALECTS."""
+    app = native.native_app(settings, backend)
     for foreign, blueprint in FOREIGN.items():
         prefix = foreign.bases[0] if foreign.prefix is None else foreign.prefix
         app.register_blueprint(blueprint, url_prefix=prefix)

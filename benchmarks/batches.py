@@ -22,8 +22,8 @@ from typing import Any
 from benchmarks.machine import description
 from examples.build_demo_assets import MODEL, build
 from trainyard.protocol.run_spec import RunSpec
-from workers.trainers.inference.engine.engines import load_engine
 from workers.trainers.inference.engine.interface import never
+from workers.trainers.inference.engines import load_engine
 from workers.trainers.inference.inputs import Inputs, planned
 from workers.trainers.inference.parts import part_of, write_part
 from workers.trainers.inference.tasks.choice import task_of

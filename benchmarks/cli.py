@@ -23,11 +23,13 @@ from app.domain.lifecycle.states import JobState
 from app.migrations.runner import upgrade
 from app.services.lifecycle import transitions
 from benchmarks.machine import description
+from config.environment import COMPLETION_VARIABLE
 from tests.builders.factories import make_attempt, make_document, make_job, make_node
 from tests.systems.apps import SECRET_KEY, Api
 from tests.systems.served import serving
 
 GOALS = {"processor_seconds": 0.25, "local_processor_seconds": 1.5, "whole_processor_seconds": 2.0}
+COMPLETES = "completion of a job"  # what a shell runs for Tab: no arguments, but variables
 COMMANDS = (
     "jobs list",
     "jobs show {job}",
@@ -42,11 +44,23 @@ COMMANDS = (
     "batches list",
     "sweep list",
     "doctor",
+    "submit {document} --dry-run",
+    "recipes list",
+    "import {axolotl}",
+    COMPLETES,
 )
 # On the database itself: each serves itself the part of the API that it asks.
 LOCAL = ("jobs list --local", "nodes list --local", "projects list --local")
 WHOLE = ("routes",)  # imports the whole application
 EXPECTED = {"watch JOB": (3,), "doctor": (0, 1)}  # of a job that was cancelled; of a server without nodes
+_OF_SHELLS = {"COMP_WORDS": "trainyard watch ", "COMP_CWORD": "2", COMPLETION_VARIABLE: "bash_complete"}
+_AXOLOTL = """base_model: /srv/models/base
+adapter: lora
+datasets: [{path: /srv/data/train.jsonl, type: chat_template}]
+micro_batch_size: 2
+num_epochs: 1
+learning_rate: 0.0002
+"""
 BARE = [sys.executable, "-c", "pass"]
 
 
@@ -112,17 +126,29 @@ def fill(api: Api, jobs: int) -> str:
 def timed(job_id: str, environment: Mapping[str, str], folder: Path, rounds: int) -> dict[str, float]:
     """The database is in the folder, which is the data directory of commands that work on it alone."""
     module = [sys.executable, "-m", "app.cli.main"]
+    values = {"job": job_id, **written(folder)}
+    shown = {name: name.upper() for name in values}
     commands = {
         "bare": BARE,
-        **{line.format(job="JOB"): [*module, *line.format(job=job_id).split()] for line in (*COMMANDS, *LOCAL, *WHOLE)},
+        **{line.format(**shown): [*module, *line.format(**values).split()] for line in (*COMMANDS, *LOCAL, *WHOLE)},
+        COMPLETES: [sys.executable, "-c", "from app.cli.main import main; main(prog_name='trainyard')"],
     }
     taken: dict[str, list[float]] = {name: [] for name in commands}
     for _ in range(rounds):
         for name, command in commands.items():
             data_dir = folder if name in LOCAL else folder / "none"
-            where = {"TRAINYARD_DATA_DIR": str(data_dir)}
+            where = {"TRAINYARD_DATA_DIR": str(data_dir), **(_OF_SHELLS if name == COMPLETES else {})}
             taken[name].append(processor_seconds(name, command, {**environment, **where}))
     return {name: round(statistics.median(each), 3) for name, each in taken.items()}
+
+
+def written(folder: Path) -> dict[str, str]:
+    """The files that commands read."""
+    document, axolotl = folder / "job.json", folder / "axolotl.yaml"
+    script = {"framework": {"type": "CUSTOM", "custom_command": ["true"]}}  # no data, for which the command would wait
+    document.write_text(json.dumps({"name": "planned", "training_config": script, "resource_config": {}}))
+    axolotl.write_text(_AXOLOTL)
+    return {"document": str(document), "axolotl": str(axolotl)}
 
 
 def _goal(name: str) -> str:

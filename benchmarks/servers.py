@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from http import HTTPStatus
 from pathlib import Path
 
-from app.cli.local.command_lines import api_command
+from app.cli.local.command_lines import APP, api_command
 from config.settings import Settings
 from tests.systems.servers import PostgresServer, RedisServer
 
@@ -72,8 +72,7 @@ def bare_route(
 ) -> AbstractContextManager[None]:
     """The application that ``module.make_app`` makes, in the server of the API with its number of threads."""
     command = [
-        f"{module}:make_app()" if word.startswith("app.factory") else word
-        for word in api_command(settings, bind=f"127.0.0.1:{port}")
+        f"{module}:make_app()" if word == APP else word for word in api_command(settings, bind=f"127.0.0.1:{port}")
     ]
     at_home = {"PYTHONSAFEPATH": "1", "PYTHONPATH": str(Path(__file__).parent.parent)}
     return running(command, {**plain_environment(), **variables, **at_home}, port)

@@ -9,6 +9,7 @@ created. One JSON line on standard output, a table on standard error.
 """
 
 import argparse
+import io
 import json
 import statistics
 import sys
@@ -35,6 +36,7 @@ _PAGES: dict[str, tuple[str, str, dict[str, Any] | None]] = {
     "runai": ("GET", "/api/v1/workloads?limit=50", None),
     "modelarts": ("POST", "/v2/default/training-job-searches", {"limit": 50}),
     "ome": ("GET", "/apis/ome.io/v1beta1/trainingjobs?limit=50", None),
+    "openai": ("GET", "/openai/v1/fine_tuning/jobs?limit=50", None),
 }
 _DOCUMENT = (
     "name",
@@ -72,10 +74,16 @@ _CYXWIZ = {
     "epochs": 3,
     "batch_size": 8,
 }
+_OPENAI = {
+    "model": "org/model",
+    "seed": 7,
+    "method": {"type": "supervised", "supervised": {"hyperparameters": {"n_epochs": 3, "batch_size": 8}}},
+}
+_RECORD = {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}
 
 
-def _bodies(number: int) -> dict[str, tuple[str, dict[str, Any]]]:
-    """Of each dialect: where a job is created, and what is sent."""
+def _bodies(number: int, file_id: str) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Of each dialect: where a job is created, and what is sent; ``file_id``: of uploaded records."""
     name = f"job-{number}"
     runai = {"name": name, "projectId": "default", "clusterId": "c", "spec": _CUSTOM}
     return {
@@ -83,6 +91,7 @@ def _bodies(number: int) -> dict[str, tuple[str, dict[str, Any]]]:
         "runai": ("/api/v1/workloads/trainings", runai),
         "modelarts": ("/v2/default/training-jobs", {**_MODELARTS, "metadata": {"name": name}}),
         "ome": ("/apis/ome.io/v1beta1/namespaces/default/trainingjobs", {**_OME, "metadata": {"name": name}}),
+        "openai": ("/openai/v1/fine_tuning/jobs", {**_OPENAI, "training_file": file_id, "suffix": name}),
     }
 
 
@@ -92,6 +101,8 @@ def _address(dialect: str, path: str, answer: Mapping[str, Any], number: int) ->
         return f"{path}/job-{number}", ""
     if dialect == "ome":
         return f"{path}/job-{number}", f"job-{answer['metadata']['uid']}"
+    if dialect == "openai":
+        return f"{path}/{answer['id']}", answer["id"].replace("ftjob-", "job-")
     uuid = answer["workloadId"] if dialect == "runai" else answer["metadata"]["id"]
     return f"{path}/{uuid}", f"job-{uuid}"
 
@@ -117,6 +128,14 @@ class _Timed:
             sys.exit(f"{method} {path}: {answer.status_code} {answer.text}")
         return took, answer.json
 
+    def upload(self) -> str:
+        """The id of a file with records."""
+        form = {"purpose": "fine-tune", "file": (io.BytesIO(f"{json.dumps(_RECORD)}\n".encode() * 100), "train.jsonl")}
+        answer = self._client.post("/v1/files", data=form, headers=self._headers)
+        if answer.status_code != 200 or answer.json is None:
+            sys.exit(f"POST /v1/files: {answer.status_code} {answer.text}")
+        return str(answer.json["id"])
+
 
 def _key_of_a_team(plane: ControlPlane) -> str:
     """A key of one project, as clients have: no request checks whether the project exists."""
@@ -134,9 +153,10 @@ def measured(rounds: int) -> dict[str, dict[str, float]]:
         settings = prepare(load_settings(environment))
         app = create_app(settings, dispatcher=_Silent())
         call = _Timed(app.test_client(), _key_of_a_team(app.extensions["trainyard"].plane))
+        file_id = call.upload()
         times: dict[str, dict[str, list[float]]] = {}
         for number in range(rounds):
-            for dialect, (path, body) in _bodies(number).items():
+            for dialect, (path, body) in _bodies(number, file_id).items():
                 _one(call, dialect, path, body, number, times.setdefault(dialect, {}))
         for _ in range(_LISTS_EACH):
             for dialect, page in _PAGES.items():

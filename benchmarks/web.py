@@ -44,7 +44,8 @@ OPENS = 3  # of each page in Chromium; the median counts
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 LINKED = re.compile(r'(?:src|href)="/ui/static/\w+/([^"]+)"')
-IMPORTED = re.compile(r'from "\./([\w/.-]+)"')
+# Libraries that are imported by a call are loaded only when a person asks for what needs them.
+IMPORTED = re.compile(r'(?:from |import\((?!"\./vendor/))"\./([\w/.-]+)"')
 MANY_METRICS, MANY_STEPS, NODES, WAITING, RUNNING = 30, 2000, 40, 300, 60
 LIVELY = text("""
     UPDATE job SET status = :status, queued_at = created_at, progress = 0.4, node_names = '[]'
@@ -122,12 +123,15 @@ def filled(db: Database, api: Api, given: argparse.Namespace) -> tuple[str, str]
 def paths(db: Database, job_id: str) -> dict[str, str]:
     job, tabs = (
         f"/ui/jobs/{job_id}",
-        ("curves", "log", "events", "attempts", "checkpoints", "results", "document", "system"),
+        ("curves", "log", "events", "attempts", "checkpoints", "results", "document", "system", "access", "change"),
     )
     with db.read() as session:
         some = [str(row.id) for row in session.execute(text("SELECT id FROM job WHERE status = 'COMPLETED' LIMIT 3"))]
         waiting = session.scalar(text("SELECT id FROM job WHERE status = 'PENDING' ORDER BY id LIMIT 1"))
-    admin = {f"admin: {name}": f"/ui/admin/{name}" for name in ("keys", "projects", "queues", "webhooks", "audit")}
+        node = session.scalar(text("SELECT min(name) FROM node"))
+        project, queue = (session.scalar(text(f"SELECT min(name) FROM {each}")) for each in ("project", "queue"))
+    lists = ("keys", "projects", "queues", "webhooks", "audit", "people", "sign-ins")
+    admin = {f"admin: {name}": f"/ui/admin/{name}" for name in lists}
     return {
         "overview": "/ui/",
         "jobs": "/ui/jobs",
@@ -135,12 +139,22 @@ def paths(db: Database, job_id: str) -> dict[str, str]:
         **{f"job: {tab}": f"{job}/{tab}" for tab in tabs},
         "job that waits": f"/ui/jobs/{waiting}",
         "compare": "/ui/compare?" + "&".join(f"job={each}" for each in some),
+        "job to retry": f"/ui/jobs/{some[0]}/retry",
         "sweeps": "/ui/sweeps",
+        "sweep: new": "/ui/sweeps/new",
         "evaluations": "/ui/evaluations",
+        "evaluation: new": "/ui/evaluations/new",
         "nodes": "/ui/nodes",
+        "nodes: utilization": "/ui/nodes?show=utilization",
+        "node": f"/ui/nodes/{node}",
+        "node: a day": f"/ui/nodes/{node}?span=24h",
         "shares": "/ui/shares",
+        "shares: quota": f"/ui/shares/{project}",
         "submit": "/ui/submit",
+        "sessions": "/ui/sessions",
         **admin,
+        "admin: project": f"/ui/admin/projects/{project}",
+        "admin: queue": f"/ui/admin/queues/{queue}",
     }
 
 

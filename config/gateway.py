@@ -28,10 +28,12 @@ class GatewaySettings:
     )
     drain_seconds: float = setting(30.0, "how long a gateway that is stopped lets answers end")
     requests_per_minute: int = setting(
-        0, "requests to models per minute of one key, in one gateway; 0: no limit", rules.not_negative
+        0, "requests to models per minute of each key that has no limit of its own; 0: no limit", rules.not_negative
     )
     tokens_per_minute: int = setting(
-        0, "tokens per minute of one key, prompts and answers together, in one gateway; 0: no limit", rules.not_negative
+        0,
+        "tokens per minute of each key that has no limit of its own, prompts and answers together; 0: no limit",
+        rules.not_negative,
     )
     sessions_url: str = setting(
         "",
@@ -66,5 +68,7 @@ class GatewaySettings:
 @dataclass(frozen=True, kw_only=True)
 class ServingSettings:
     auto: bool = setting(
-        True, "the first request for a model without a service makes one, with replicas from 0 to 1; off: it is refused"
+        True,
+        "the first request for a model without a service makes one, with replicas from 0 to 1; off: it is refused. "
+        "Projects may say otherwise (`auto_services`)",
     )

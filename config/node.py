@@ -25,6 +25,12 @@ class NodeSettings:
         "its own files alone; process: no sandbox",
         rules.sandbox,
     )
+    sandbox_least: tuple[str, ...] = setting(
+        (),
+        "comma-separated capabilities without which this node accepts no jobs: sandbox:namespaces, sandbox:full, "
+        "sandbox:uid, sandbox:locked",
+        rules.isolation,
+    )
     network: str = setting(
         "none", "network of jobs that run on one node: none (loopback only), or host (this machine's)", rules.network
     )
@@ -40,7 +46,11 @@ class NodeSettings:
         False, "give each job that reserves cpu_cores cores of its own, on which it stays, as long as enough are free"
     )
     max_processes: int = setting(
-        16384, "processes and threads of a job on this node at most, where limits hold; 0: no limit", rules.not_negative
+        -1,
+        "processes and threads of a job on this node at most, where limits hold and the job has no limit of its own; "
+        "-1: 64 for each core of the node, or for each rank of the job there if it has more, and at least 128; 0: no "
+        "limit",
+        rules.automatic_or_not_negative,
     )
     max_ram_mb: int = setting(
         0,

@@ -1,4 +1,4 @@
-"""Frozen settings, one class per concern; the only reader of the environment.
+"""Frozen settings, one class per concern; with `config.environment` the only reader of the environment.
 
 ``TRAINYARD_<CONCERN>_<FIELD>`` becomes ``settings.<concern>.<field>``. All problems are reported at once, and an
 unknown ``TRAINYARD_…`` variable is a problem too: a typo must not be ignored.
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from config.api import ApiSettings, ThreadShares, thread_shares
+from config.environment import CLIENT_VARIABLES
 from config.fetching import CacheSettings, FetchSettings
 from config.files import FilesSettings
 from config.gateway import GatewaySettings, ServingSettings
@@ -185,15 +186,7 @@ class Settings:
         return (self.data.dir / "files", *self.storage.roots)
 
 
-# Variables with the same prefix that other components read: the client's two, and those that a rank finds in its
-# environment. The submitting user's own tokens for storage: variable → service.
-TOKEN_VARIABLES = {
-    "TRAINYARD_SCAIDRIVE_TOKEN": "scaidrive",
-    "TRAINYARD_SCAIATLAS_TOKEN": "scaiatlas",
-    "TRAINYARD_USER_TOKEN": "user",
-}
-COMPLETION_VARIABLE = "_TRAINYARD_COMPLETE"  # click's: _PROGRAM_COMPLETE
-CLIENT_VARIABLES = frozenset({"TRAINYARD_URL", "TRAINYARD_API_KEY", *TOKEN_VARIABLES})
+# Variables with the same prefix that a rank finds in its environment.
 RANK_VARIABLES = frozenset(
     {
         "TRAINYARD_JOB_ID",
@@ -246,35 +239,6 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
 def variable_name(concern: str, name: str) -> str:
     """The environment variable of one field."""
     return f"TRAINYARD_{concern}_{name}".upper()
-
-
-def client_environment(environ: Mapping[str, str] | None = None) -> tuple[str, str]:
-    """(URL, API key) for client commands from the environment; empty strings when unset."""
-    env = os.environ if environ is None else environ
-    return env.get("TRAINYARD_URL", ""), env.get("TRAINYARD_API_KEY", "")
-
-
-def completes_a_word(environ: Mapping[str, str] | None = None) -> bool:
-    """Whether a shell asks, by click's protocol, for what could complete a word of a command."""
-    env = os.environ if environ is None else environ
-    return COMPLETION_VARIABLE in env
-
-
-def user_cache_directory(environ: Mapping[str, str] | None = None) -> Path:
-    """Where client commands keep what they can fetch again: the cache directory of the user, as XDG says."""
-    env = os.environ if environ is None else environ
-    return Path(env.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trainyard"
-
-
-def client_tokens(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The user's tokens for storage from the environment, by service, for client commands."""
-    env = os.environ if environ is None else environ
-    return {name: env[variable] for variable, name in TOKEN_VARIABLES.items() if env.get(variable)}
-
-
-def user_environment() -> Mapping[str, str]:
-    """All variables of the environment, which a user may name in documents as ${NAME}."""
-    return os.environ
 
 
 def settings_table() -> list[tuple[str, str, str]]:

@@ -23,7 +23,8 @@ from app.domain.serving.events import ServiceEventType
 from app.domain.spec.hyperparameters import parsing
 from app.domain.spec.hyperparameters.parsing import Hyperparameter
 from app.domain.sweeps.events import SweepEventType
-from config.settings import CLIENT_VARIABLES, settings_table
+from config.environment import CLIENT_VARIABLES
+from config.settings import settings_table
 from scripts import command_tables, field_tables, memory_tables
 from scripts.document_fields import cell, fields_of
 

@@ -178,7 +178,7 @@ class Client(JobLogs, Reaching):
 
         ``filters``: ``queue``, ``project``, ``name`` (its beginning), ``training_type``, ``framework``,
         ``parent_job_id``, ``sweep_id``, ``kind``, ``created_by`` (the id of a key, or `me`), ``created_after``,
-        ``created_before``, ``order_by``.
+        ``created_before``, ``finished_after``, ``finished_before``, ``handle`` (as for `find`), ``order_by``.
         """
         return map(Job.of, self._calls.pages("/v1/jobs", "jobs", _filters(status, labels, filters)))
 

@@ -41,6 +41,9 @@ from trainyard._records.inference import ReportedEvaluation as ReportedEvaluatio
 from trainyard._records.inference import Verdict as Verdict  # noqa: PLC0414 – the same
 from trainyard._records.interactive import InteractiveSession as InteractiveSession  # noqa: PLC0414 – the same
 from trainyard._records.interactive import JobPort as JobPort  # noqa: PLC0414 – the same
+from trainyard._records.reports import Artifact as Artifact  # noqa: PLC0414 – the same
+from trainyard._records.reports import Goodput as Goodput  # noqa: PLC0414 – the same
+from trainyard._records.reports import Report as Report  # noqa: PLC0414 – the same
 from trainyard._records.services import SERVICE_TERMINAL as SERVICE_TERMINAL  # noqa: PLC0414 – the same
 from trainyard._records.services import CreatedService as CreatedService  # noqa: PLC0414 – the same
 from trainyard._records.services import Replica as Replica  # noqa: PLC0414 – the same
@@ -118,6 +121,7 @@ class Job:
     parent_job_id: str | None = None
     sweep_id: str | None = None
     child_job_ids: Sequence[str] = ()
+    evaluations: Sequence[str] = ()
     error_type: str | None = None
     error_message: str | None = None
     data: Mapping[str, Any] = field(default_factory=dict)
@@ -207,40 +211,6 @@ class Metrics(TypedDict):
     checkpoints: list[Checkpoint]
 
 
-class Artifact(TypedDict):
-    path: str
-    size_bytes: int
-    sha256: str
-
-
-class Goodput(TypedDict):
-    wall_seconds: float
-    productive_seconds: float
-    ratio: float
-    badput: dict[str, float]
-
-
-class Report(TypedDict):
-    job_id: str
-    status: str
-    output_model_name: str | None
-    model_hash: str
-    model_uri: str
-    weight_files: list[str]
-    final_metrics: dict[str, Metric]
-    compute_time_ms: int
-    gpu_time_ms: int
-    average_gpu_util: float | None
-    steps: int
-    tokens: int
-    attempts: int
-    goodput: Goodput | None
-    error_message: str | None
-    error_stack: str | None
-    evaluations: list[ReportedEvaluation]
-    passed: bool | None
-
-
 class Queue(TypedDict):
     name: str
     paused: bool
@@ -311,6 +281,8 @@ class Key(TypedDict):
     revoked_at: str | None
     last_used_at: str | None
     replaced_by: str | None
+    requests_per_minute: int | None
+    tokens_per_minute: int | None
 
 
 class User(TypedDict):

@@ -9,7 +9,7 @@ from app.http.envelope import Reply
 from app.http.idempotency import ReplyRecorder
 from app.http.operation import operation
 from app.http.pagination import page_data, page_request
-from app.schemas.keys import CreateKeySchema, KeyQuerySchema, KeySchema, NewKeySchema, RotateKeySchema
+from app.schemas.keys import ChangeKeySchema, CreateKeySchema, KeyQuerySchema, KeySchema, NewKeySchema, RotateKeySchema
 from app.schemas.projects import (
     ChangeEgressSchema,
     ChangeProjectSchema,
@@ -65,6 +65,12 @@ def list_users(query: dict[str, Any]) -> dict[str, Any]:
 def get_key(key_id: str) -> Reply:
     with plane().db.read() as session:
         return Reply(_KEY.dump(api_keys.find(session, caller(), key_id)))
+
+
+@blueprint.patch("/keys/<key_id>")
+@operation("Change the limits of an API key", permission=Permission.MANAGE_KEYS, body=ChangeKeySchema, answer=KeySchema)
+def change_key(key_id: str, body: dict[str, Any]) -> Reply:
+    return Reply(_KEY.dump(api_keys.change(plane().db, caller(), key_id, body)))
 
 
 @blueprint.post("/keys/<key_id>/rotate")

@@ -26,6 +26,7 @@ from app.schemas.jobs import (
 from app.schemas.spec.field_verdicts import refuse, warnings_of
 from app.schemas.spec.job_fields import FIELDS
 from app.security.permissions import Permission
+from app.services.evaluations import of_job
 from app.services.jobs import deletion, dry_run, fit, listing, lookup, submission, updates
 from app.services.jobs.details import JobDetails, details
 from app.services.jobs.submission import Origin, Submitted
@@ -75,8 +76,9 @@ def list_jobs(query: dict[str, Any]) -> dict[str, Any]:
 def get_job(job_id: str) -> Reply:
     with plane().db.read() as session:
         found = details(session, lookup.find(session, caller(), job_id))
+        evaluations = of_job.ids_of(session, found.job)
         asked = fit.asked_of_stored(session, plane(), found)
-    return Reply(_JOB.dump(replace(found, memory_estimate=fit.of(plane().db, asked))))
+    return Reply(_JOB.dump(replace(found, evaluations=evaluations, memory_estimate=fit.of(plane().db, asked))))
 
 
 @blueprint.patch("/jobs/<job_id>")

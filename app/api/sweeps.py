@@ -41,6 +41,7 @@ from app.schemas.tuning.sweeps import (
     DeleteSweepQuerySchema,
     ForkSweepSchema,
     PauseSweepSchema,
+    ReplayQuerySchema,
     SweepQuerySchema,
     TrialQuerySchema,
 )
@@ -85,8 +86,9 @@ def create_sweep(query: dict[str, Any], body: SweepSpec) -> Reply:
 @blueprint.get("/sweeps")
 @operation("List sweeps", permission=Permission.VIEW, query=SweepQuerySchema, answer=SweepSchema, items="sweeps")
 def list_sweeps(query: dict[str, Any]) -> dict[str, Any]:
+    asked = {**query, "created_by": caller().key_id} if query.get("created_by") == "me" else query
     with plane().db.read() as session:
-        return page_data("sweeps", _SWEEP, listing.page(session, caller(), query, page_request(query)), query)
+        return page_data("sweeps", _SWEEP, listing.page(session, caller(), asked, page_request(query)), query)
 
 
 @blueprint.get("/sweeps/<sweep_id>")
@@ -215,15 +217,17 @@ def promote_trial(sweep_id: str, number: str, body: dict[str, Any]) -> Reply:
 def best_trials(sweep_id: str, query: dict[str, Any]) -> Reply:
     with plane().db.read() as session:
         sweep = lookup.find(session, caller(), sweep_id)
-        found = best.best(session, sweep, top=query["top"], with_document=query["document"])
+        found = best.best(session, sweep, top=query["top"], with_document=query["document"], with_results=True)
         return Reply(_BEST.dump({"trials": found}))
 
 
 @blueprint.get("/sweeps/<sweep_id>/replay")
-@operation("Compute all suggestions and decisions again", permission=Permission.VIEW, answer=ReplaySchema)
-def replay_sweep(sweep_id: str) -> Reply:
+@operation(
+    "Compute suggestions and decisions again", permission=Permission.VIEW, query=ReplayQuerySchema, answer=ReplaySchema
+)
+def replay_sweep(sweep_id: str, query: dict[str, Any]) -> Reply:
     with plane().db.read() as session:
-        stored = replay.read(session, lookup.find(session, caller(), sweep_id))
+        stored = replay.read(session, lookup.find(session, caller(), sweep_id), **query)
     with closing(Suggestions(slots=REQUEST_SLOTS)) as suggestions:
         found = replay.replay(stored, suggestions)
     return Reply({**_REPLAY.dump(found), "is_equal": not found.differences})

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -10,8 +11,7 @@ import click
 
 from app.cli.output import age
 from app.host.imports import uncollected_imports
-from app.services.operations.data_dir import url_file
-from config.settings import SettingsError, client_environment, load_settings
+from config.environment import client_environment
 from trainyard._client.http import LOOPBACK, base_url
 from trainyard.client import AmbiguousHandle, ApiError, Client, ClientError, NoServer, RetryPolicy, Unauthenticated
 
@@ -100,8 +100,7 @@ def _origin(part: int) -> str:
     """Where the URL or the key of `address` comes from."""
     if client_environment()[part]:
         return ("TRAINYARD_URL", "TRAINYARD_API_KEY")[part]
-    settings = load_settings()
-    file = (url_file(settings), settings.admin_key_file)[part]
+    file = _of_data_directory()[0][part]
     return str(file) if file.exists() else "the default"
 
 
@@ -134,14 +133,23 @@ def address() -> tuple[str, str]:
     """
     url, key = client_environment()
     if not (url and key):
-        try:
-            settings = load_settings()
-        except SettingsError as error:
-            raise click.ClickException(str(error)) from error
-        written_url, written_key = (
-            path.read_text().strip() if path.exists() else "" for path in (url_file(settings), settings.admin_key_file)
-        )
-        url = url or written_url or f"http://127.0.0.1:{settings.api.port}"
+        files, port = _of_data_directory()
+        written_url, written_key = (path.read_text().strip() if path.exists() else "" for path in files)
+        url = url or written_url or f"http://127.0.0.1:{port}"
         is_here = base_url(url) == base_url(written_url) or urlsplit(url).hostname in LOOPBACK
         key = key or (written_key if is_here else "")
     return base_url(url), key
+
+
+def _of_data_directory() -> tuple[tuple[Path, Path], int]:
+    """The files to which `trainyard up` writes its URL and key, and the port that it takes otherwise."""
+    # All settings take as long to import as the rest of a command, which needs none of them to help, or where the
+    # environment names server and key.
+    from app.services.operations.data_dir import url_file  # noqa: PLC0415
+    from config.settings import SettingsError, load_settings  # noqa: PLC0415
+
+    try:
+        settings = load_settings()
+    except SettingsError as error:
+        raise click.ClickException(str(error)) from error
+    return (url_file(settings), settings.admin_key_file), settings.api.port

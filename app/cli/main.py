@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from app.cli.lazy_group import LazyGroup
-from config.settings import completes_a_word
+from config.environment import completes_a_word
 
 COMMANDS = {
     "up": ("app.cli.local.up:up", "Start everything on this machine, in the foreground."),

@@ -60,6 +60,11 @@ def json_option(command: Command) -> Command:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
 
 
+def full_option(command: Command) -> Command:
+    """``--full`` for a command that lists rows by short ids."""
+    return click.option("--full", is_flag=True, help="Show whole ids.")(command)
+
+
 def print_json(value: object) -> None:
     click.echo(json.dumps(value, indent=2, default=_plain))
 
@@ -107,9 +112,9 @@ def console() -> "Console":
     return Console(highlight=False)
 
 
-def short_id(whole: str) -> str:
-    """The end of an id, which commands take for the whole; ids of one day begin alike."""
-    return whole[-SHORT_ID:]
+def short_id(whole: str, *, full: bool = False) -> str:
+    """The end of an id, which commands take for the whole; ids of one day begin alike. ``full``: all of it."""
+    return whole if full else whole[-SHORT_ID:]
 
 
 def duration(seconds: float | None) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from app.domain.spec import metrics
 from app.domain.spec.hyperparameters import rlhf
 from app.domain.sweeps import benchmarks
-from app.domain.sweeps.rules.objectives import REPORT
+from app.domain.sweeps.results import REPORT
 
 KEPT_FOR_VALIDATION = 0.05  # of the data, where nothing else says
 _EVALUATION = re.compile(r"(?:eval|val|valid|validation)_")

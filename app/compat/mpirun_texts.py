@@ -38,9 +38,17 @@ _SPLIT = re.compile(r"-[a-z0]*S|--split-string=?")  # of env
 # Programs that start the one after their options, with those options whose value is a word of its own.
 _WRAPPERS = {
     **dict.fromkeys((*_BEFORE_COMMANDS, "nohup", "setsid", "taskset", "command", "builtin", "unbuffer"), ""),
-    "time": "fo", "exec": "a", "env": "uC", "timeout": "ks", "numactl": "CNaimpw", "nice": "n", "ionice": "cnp",
-    "stdbuf": "eio", "chrt": "DPT", "sudo": "CDTghprtu",
-}  # fmt: skip
+    "time": "fo",
+    "exec": "a",
+    "env": "uC",
+    "timeout": "ks",
+    "numactl": "CNaimpw",
+    "nice": "n",
+    "ionice": "cnp",
+    "stdbuf": "eio",
+    "chrt": "DPT",
+    "sudo": "CDTghprtu",
+}
 _AMOUNT = re.compile(r"[0-9][\w.,:/+-]*")
 _EXPANDED = re.compile(r"\$\(([A-Za-z_]\w*)\)|\$\{([A-Za-z_]\w*)\}|\$([A-Za-z_]\w*)", re.ASCII)
 _DEFAULT = re.compile(r"\$\{[A-Za-z_]\w*:?[-=+]([^{}]*)\}", re.ASCII)

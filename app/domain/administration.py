@@ -9,3 +9,5 @@ MOST_JOBS = 1_000_000  # running or waiting, of a queue
 MOST_OF_QUOTA = 1_000_000  # devices or jobs of a project
 MOST_DEMANDS = 16  # capabilities that a project demands of nodes
 CREATE_CLAIMS, USE_CLAIMS = CLAIM_RIGHTS = ("create", "use")  # Project.claims
+AS_INSTALLED, MAKES_SERVICES, MAKES_NONE = AUTO_SERVICES = ("default", "on", "off")  # Project.auto_services
+MOST_PER_MINUTE = 1_000_000_000  # requests or tokens of a key

@@ -14,8 +14,8 @@ from typing import Any
 from marshmallow import Schema
 from tornado.web import RequestHandler, stream_request_body
 
-from app.compat.openai.answers.problems import error_body
 from app.compat.openai.answers.schemas import ChatSchema, CompletionSchema, EmbeddingSchema, RerankSchema
+from app.compat.openai.problems import error_body
 from app.domain.errors import InvalidRequest, TooLarge
 from app.domain.spec.inference import EMBED, GENERATE, SCORE
 from app.gateway.backend import Backend, Credentials
@@ -211,13 +211,13 @@ class AnswerHandler(RequestHandler):
         route = await self._gateway.backend.route(caller, model, kind.task)
         limits = self._gateway.limits
         try:
-            limits.admit(caller.key_id)
+            limits.admit(caller)
         finally:
-            self._reply.headers = limits.headers(caller.key_id)
+            self._reply.headers = limits.headers(caller)
         key = _usage_key(caller, route, model)
-        await self._dispatched(_asked(kind, route, body, self._request_id), key)
+        await self._dispatched(_asked(kind, route, body, self._request_id), key, caller)
 
-    async def _dispatched(self, asked: Asked, key: UsageKey) -> None:
+    async def _dispatched(self, asked: Asked, key: UsageKey, caller: Caller) -> None:
         """Have it answered, and count what that took, however it ends."""
         began = time.monotonic()
         view = await self._gateway.backend.service(asked.service_id)
@@ -230,7 +230,7 @@ class AnswerHandler(RequestHandler):
             raise
         except asyncio.CancelledError:
             if not asked.streams and self._reply.endpoint is not None:
-                self._gateway.cancelled.count(self._reply.endpoint, self._request_id, key)
+                self._gateway.cancelled.count(self._reply.endpoint, self._request_id, key, caller)
             raise
         except Exception as error:
             outcome = Outcome(failure_of(error).status, Tokens())
@@ -238,11 +238,14 @@ class AnswerHandler(RequestHandler):
         finally:
             if self._reply.stream is not None and not outcome.tokens.total:
                 outcome = Outcome(outcome.status, self._reply.stream.tokens)  # what has come of it counts
-            self._gateway.limits.charge(key.key_id, outcome.tokens.total)
+            self._gateway.limits.charge(caller, outcome.tokens.total)
             self._gateway.usage.add(key, outcome.tokens, failed=outcome.status != 200)
             if sample is not None:
                 self._gateway.samples.end(sample, asked, view, status=outcome.status, model=key.model)
             self._gateway.figures.count(asked.path, outcome.status, time.monotonic() - began)
+            if self._reply.first_token_at is not None:
+                self._gateway.figures.first_token(asked.path, self._reply.first_token_at - began)
+                self._gateway.dispatch.note_first_token(asked, self._reply.first_token_at - began)
 
     async def _checked(self, kind: Kind) -> dict[str, Any]:
         """The document that the client sent, as its schema has it."""

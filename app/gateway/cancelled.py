@@ -12,6 +12,7 @@ from app.gateway.exchange import AnswerTooLarge, Broken, exchange
 from app.gateway.limits import KeyLimits
 from app.gateway.pool import NotConnected, Pool
 from app.gateway.usage_book import UsageBook
+from app.security.permissions import Caller
 from app.services.serving.endpoints import Endpoint
 from app.services.serving.usage import UsageKey
 
@@ -30,10 +31,10 @@ class CancelledAnswers:
         self._limits = limits
         self._asked: set[asyncio.Task[None]] = set()
 
-    def count(self, endpoint: Endpoint, request_id: str, key: UsageKey) -> None:
+    def count(self, endpoint: Endpoint, request_id: str, key: UsageKey, caller: Caller) -> None:
         """Ask the engine, which has this connection closed or is about to notice it."""
         if len(self._asked) < MOST_ASKED:
-            task = asyncio.create_task(self._count(endpoint, request_id, key))
+            task = asyncio.create_task(self._count(endpoint, request_id, key, caller))
             self._asked.add(task)
             task.add_done_callback(self._asked.discard)
 
@@ -42,14 +43,14 @@ class CancelledAnswers:
         if self._asked:
             await asyncio.wait(list(self._asked), timeout=seconds)
 
-    async def _count(self, endpoint: Endpoint, request_id: str, key: UsageKey) -> None:
+    async def _count(self, endpoint: Endpoint, request_id: str, key: UsageKey, caller: Caller) -> None:
         try:
             async with asyncio.timeout(SECONDS):
                 tokens = await self._tokens(endpoint, request_id)
         except (NotConnected, Broken, AnswerTooLarge, TimeoutError, ValueError, AttributeError) as error:
             logger.info("the tokens of a cancelled answer are not known: %s", error)
             return
-        self._limits.charge(key.key_id, tokens.total)
+        self._limits.charge(caller, tokens.total)
         self._usage.add_tokens(key, tokens)
 
     async def _tokens(self, endpoint: Endpoint, request_id: str) -> Tokens:

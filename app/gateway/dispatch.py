@@ -86,6 +86,8 @@ class _Answer:
         if not events or self.client_gone:
             return None
         self.has_events = True
+        if self.reply.first_token_at is None:
+            self.reply.first_token_at = time.monotonic()
         written = self.reply.events(events)
         return None if written is None else self._sent(written)
 
@@ -133,6 +135,10 @@ class Dispatch:
             if asked.alias and answer.http_status in (404, 409):  # it may name a job and a place of the other project
                 raise Conflict(f"{asked.alias} can't be loaded where it is served")
             return self._completed(answer)
+
+    def note_first_token(self, asked: Asked, seconds: float) -> None:
+        """How long a client has waited for the first token of a stream."""
+        self._loads.first_tokens.note(asked.service_id, seconds)
 
     async def _exchange(self, endpoint: Endpoint, asked: Asked, answer: _Answer) -> None:
         """Raises NotConnected, and Broken."""

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from app.compat.openai.answers.problems import error_body
+from app.compat.openai.problems import error_body
 from app.domain.errors import TrainyardError
 from app.http.errors import problem_of
 

@@ -4,6 +4,8 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from app.domain.serving.first_tokens import BOUNDS
+
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 180, 600)
 
@@ -26,6 +28,13 @@ class Figures:
             buckets=_BUCKETS,
             registry=self._registry,
         )
+        self._first_token = Histogram(
+            "trainyard_gateway_first_token_seconds",
+            "From letting a request in to the first token of its streamed answer",
+            ["path"],
+            buckets=BOUNDS,
+            registry=self._registry,
+        )
 
     def watch(self, held: Callable[[], tuple[int, int]]) -> None:
         """``held`` gives the requests in flight and those that wait."""
@@ -39,6 +48,9 @@ class Figures:
     def count(self, path: str, status: int, seconds: float) -> None:
         self._requests.labels(path, str(status)).inc()
         self._seconds.labels(path).observe(seconds)
+
+    def first_token(self, path: str, seconds: float) -> None:
+        self._first_token.labels(path).observe(seconds)
 
     def text(self) -> bytes:
         return generate_latest(self._registry)

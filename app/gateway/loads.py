@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import TypeVar
 
+from app.gateway.first_tokens import FirstTokens
 from app.services.serving.endpoints import Endpoint
 from app.services.serving.loads import Load
 
@@ -26,6 +27,7 @@ class Loads:
         self._in_flight: Counter[str] = Counter()
         self._waiting: Counter[str] = Counter()
         self._requests: Counter[str] = Counter()
+        self.first_tokens = FirstTokens()
         self._of_endpoint: Counter[Endpoint] = Counter()
         self._reported: dict[str, Load] = {}
         self._begins_to_wait = asyncio.Event()
@@ -77,7 +79,12 @@ class Loads:
     async def report(self) -> None:
         """Report services with something to count, and those whose counts have changed."""
         now = {
-            service: Load(in_flight=self._in_flight[service], waiting=self._waiting[service], requests=requests)
+            service: Load(
+                in_flight=self._in_flight[service],
+                waiting=self._waiting[service],
+                requests=requests,
+                first_tokens=self.first_tokens.counts(service),
+            )
             for service, requests in list(self._requests.items())
         }
         due = {

@@ -1,6 +1,7 @@
 """The answer to a client: whole, as a stream of events, or a failure in the form that is still possible."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Mapping
 
 from tornado.web import RequestHandler
@@ -23,11 +24,13 @@ class Reply:
 
     def __init__(self, handler: RequestHandler) -> None:
         self._handler = handler
+        self._began_at = time.monotonic()
         self.headers: dict[str, str] = {}  # about limits, once they are known
         self.has_begun = False  # the status is sent: what follows are events
         self.is_finished = False
         self.stream: EventStream | None = None  # what passes on, or is to
         self.sample: Sample | None = None
+        self.first_token_at: float | None = None  # when the engine sent the first event, which has the first token
         self.endpoint: Endpoint | None = None  # the replica that answers now
 
     def whole(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
@@ -76,6 +79,8 @@ class Reply:
 
     def _begin(self, status: int, headers: Mapping[str, str]) -> None:
         self._handler.set_status(status)
+        took = time.monotonic() - self._began_at  # until there is something to send, as at OpenAI
+        self._handler.set_header("OpenAI-Processing-Ms", str(int(took * 1000)))
         for name, value in headers.items():
             self._handler.set_header(name, value)
         self.has_begun = True

@@ -18,17 +18,21 @@ from app.gateway.cancelled import CancelledAnswers
 from app.gateway.dispatch import Dispatch
 from app.gateway.failures import failure_of
 from app.gateway.figures import CONTENT_TYPE, Figures
+from app.gateway.interactive.ports_router import PortsRouter
 from app.gateway.interactive.ports_side import PortsSide
 from app.gateway.interactive.sessions_side import SessionsSide
+from app.gateway.limit_sharing import LimitSharing
 from app.gateway.limits import KeyLimits
 from app.gateway.loads import Loads
 from app.gateway.open_requests import OpenRequests
 from app.gateway.pool import Pool
 from app.gateway.samples import SampleBook
 from app.gateway.usage_book import UsageBook
+from app.security.shared_levels import SharedLevels
 from app.services.operations.control_plane import control_plane
 from app.services.requests.control_plane import ControlPlane
 from app.services.requests.wakeups import Dispatcher
+from config.gateway import GatewaySettings
 from config.settings import Settings
 
 SWEEP_SECONDS = 5.0
@@ -60,10 +64,9 @@ class GatewayServer:
         self._session_slots = OpenRequests(settings.gateway.most_sessions, most_bytes=0)  # of sessions and ports
         self._sessions = SessionsSide(settings, plane, self._session_slots, gateway_id=gateway_id)
         self._ports = PortsSide(settings, plane, self._backend, self._session_slots)
-        limits = KeyLimits(
-            requests_per_minute=settings.gateway.requests_per_minute,
-            tokens_per_minute=settings.gateway.tokens_per_minute,
-        )
+        limits = _limits_of(settings.gateway)
+        levels = SharedLevels(settings.broker.url) if settings.broker.url else None
+        self._sharing = LimitSharing(limits, levels, self._backend.on_thread) if levels is not None else None
         self._cancelled = CancelledAnswers(self._pool, self._usage, limits)
         gateway = Gateway(
             settings=settings,
@@ -77,7 +80,7 @@ class GatewayServer:
             open_requests=self._open_requests,
         )
         self.http = HTTPServer(
-            self._ports.before(self._application(gateway)),
+            PortsRouter(self._ports, self._application(gateway)),
             max_body_size=UNLIMITED_BYTES,
             body_timeout=BODY_SECONDS,
             idle_connection_timeout=IDLE_CONNECTION_SECONDS,
@@ -94,6 +97,7 @@ class GatewayServer:
                 self._sweep(),
                 self._sessions.watch(),
                 self._ports.watch(),
+                *([self._sharing.run()] if self._sharing is not None else []),
             )
         ]
 
@@ -119,6 +123,8 @@ class GatewayServer:
         await self._loads.report()
         await self._usage.flush()
         await self._samples.flush()
+        if self._sharing is not None:
+            await self._sharing.close()
         self._pool.close()
         self._sessions.close()
         self._backend.close()
@@ -174,6 +180,10 @@ class MissingHandler(RequestHandler):
     ) -> None:
         del typ, tb
         logger.error("a request failed", exc_info=value)
+
+
+def _limits_of(settings: GatewaySettings) -> KeyLimits:
+    return KeyLimits(requests_per_minute=settings.requests_per_minute, tokens_per_minute=settings.tokens_per_minute)
 
 
 def plane_of(settings: Settings) -> ControlPlane:

@@ -12,8 +12,10 @@ from pathlib import Path
 
 DEV = Path("/dev")
 DRIVER = Path("/proc/driver/nvidia/gpus")
-# Files that every program on a GPU opens, whichever GPU it uses. No /dev/dri: it gives access to all GPUs.
-SHARED = ("nvidiactl", "nvidia-uvm*", "nvidia-caps", "nvidia-caps-imex-channels", "infiniband")
+# Files that every program on a GPU opens, whichever GPU it uses. No /dev/dri: it gives access to all GPUs. No
+# nvidia-caps: who opens its files uses other jobs' MIG slices, or changes which there are.
+SHARED = ("nvidiactl", "nvidia-uvm*", "nvidia-caps-imex-channels", "infiniband")
+_CAPABILITIES = "nvidia-caps"  # in DEV; the driver's files name the minor number of each
 # What programs open for RDMA; other files of that directory are for those who manage the network.
 _OF_RDMA = ("rdma_cm", "uverbs*")
 _FOR_ALL = stat.S_IROTH | stat.S_IWOTH
@@ -26,12 +28,26 @@ _LIBRARY = re.compile(
 
 _FIELD = re.compile(r"^(GPU UUID|Device Minor):\s*(\S+)", re.MULTILINE)
 _UUID = re.compile(r"^GPU-[0-9a-fA-F-]+$")  # question marks until the GPU is first used
+_CAPABILITY = re.compile(r"^DeviceFileMinor:\s*(\d+)", re.MULTILINE)
+
+
+class UnknownGpuFiles(RuntimeError):
+    """The device files of a GPU, or of a MIG slice, can't be distinguished from those of others."""
 
 
 @dataclass(frozen=True)
 class GpuDevice:
     minor: int
     uuid: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class MigInstance:
+    """A MIG slice, in the driver's numbers: the GPU's index, a GPU instance of it, a compute instance of that."""
+
+    gpu: int
+    gpu_instance: int
+    compute_instance: int
 
 
 def driver_gpus(*, dev: Path = DEV, driver: Path = DRIVER) -> list[GpuDevice]:
@@ -68,13 +84,49 @@ def libraries_in(linker_cache: str) -> dict[str, Path]:
     return {name: Path(path) for name, path in reversed(_LIBRARY.findall(linker_cache))}
 
 
-def gpu_files(indices: Sequence[int], *, dev: Path = DEV, driver: Path = DRIVER) -> list[Path]:
-    """The files of these GPUs and the shared ones; those of every GPU when the files cannot be assigned."""
+def gpu_files(
+    indices: Sequence[int], slices: Sequence[MigInstance] = (), *, dev: Path = DEV, driver: Path = DRIVER
+) -> list[Path]:
+    """The files of these GPUs, those of these slices of them, and the shared ones. Raises UnknownGpuFiles."""
     if not indices:
         return []
-    own = [dev / f"nvidia{gpu.minor}" for gpu in own_gpus(indices, dev=dev, driver=driver)]
-    files = own or sorted(dev.glob("nvidia[0-9]*"))
-    return files + sorted(path for pattern in SHARED for path in dev.glob(pattern))
+    own = _files_of_gpus(indices, dev=dev, driver=driver)
+    capabilities = [path for each in slices for path in _files_of_slice(each, dev=dev, driver=driver)]
+    shared = sorted(path for pattern in SHARED for path in dev.glob(pattern))
+    return [*dict.fromkeys([*own, *capabilities, *shared])]
+
+
+def _files_of_gpus(indices: Sequence[int], *, dev: Path, driver: Path) -> list[Path]:
+    if own := own_gpus(indices, dev=dev, driver=driver):
+        return [dev / f"nvidia{gpu.minor}" for gpu in own]
+    files = sorted(dev.glob("nvidia[0-9]*"))
+    if len(files) == 1 and set(indices) == {0}:
+        return files  # there is no other GPU to keep apart
+    raise UnknownGpuFiles(
+        f"{driver} doesn't tell which device file is which GPU's: give the worker's container that directory, or only "
+        "one GPU, and run a worker for each"
+    )
+
+
+def _minor_of(index: int, *, dev: Path, driver: Path) -> str:
+    return _files_of_gpus([index], dev=dev, driver=driver)[0].name.removeprefix("nvidia")
+
+
+def _files_of_slice(part: MigInstance, *, dev: Path, driver: Path) -> Iterator[Path]:
+    """See the MIG user guide of NVIDIA, "Device Nodes and Capabilities"."""
+    minor = _minor_of(part.gpu, dev=dev, driver=driver)
+    instance = driver.parent / "capabilities" / f"gpu{minor}" / "mig" / f"gi{part.gpu_instance}"
+    for access in (instance / "access", instance / f"ci{part.compute_instance}" / "access"):
+        try:
+            found = _CAPABILITY.search(access.read_text())
+        except OSError as error:
+            raise UnknownGpuFiles(f"{access} can't be read ({error.strerror}): show it to the worker") from error
+        path = dev / _CAPABILITIES / f"nvidia-cap{found[1]}" if found else None
+        if path is None or not path.exists():
+            raise UnknownGpuFiles(
+                f"{path or access} is missing: make it with nvidia-modprobe, and show it to the worker"
+            )
+        yield path
 
 
 def closed_files(paths: Iterable[Path]) -> list[Path]:
@@ -83,7 +135,7 @@ def closed_files(paths: Iterable[Path]) -> list[Path]:
 
 
 def closed_gpu_files(*, dev: Path = DEV, driver: Path = DRIVER) -> list[Path]:
-    """As ``closed_files``, of all GPUs of this machine."""
+    """As ``closed_files``, of all GPUs of this machine, without their slices."""
     indices = range(len(driver_gpus(dev=dev, driver=driver)))
     return closed_files(gpu_files(indices, dev=dev, driver=driver))
 
@@ -97,4 +149,5 @@ def _opened(paths: Iterable[Path]) -> Iterator[Path]:
 
 def _is_closed(path: Path) -> bool:
     mode = path.stat().st_mode
-    return stat.S_ISCHR(mode) and mode & _FOR_ALL != _FOR_ALL
+    needed = stat.S_IROTH if path.parent.name == _CAPABILITIES else _FOR_ALL  # which are only read
+    return stat.S_ISCHR(mode) and mode & needed != needed

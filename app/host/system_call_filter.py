@@ -35,6 +35,7 @@ DENIED = frozenset(
 UNKNOWN = frozenset({"clone3", "io_uring_setup", "io_uring_enter", "io_uring_register"})
 # clone(2): CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID and NEWNET.
 _NEW_NAMESPACES = 0x7E020000
+_PAIRS = "socketpair"  # one of datagrams sends to other addresses, too
 _FAMILIES = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6)
 _NETLINK_PROTOCOLS = (0, 20)  # of linux/netlink.h: routes, and InfiniBand
 # Calls that set the mode of a file, and which of their arguments it is.
@@ -54,13 +55,15 @@ class _Rule(TypedDict):
     args: list[dict[str, Any]]
 
 
-def compiled(*, plain_modes: bool = False) -> bytes:
+def compiled(*, plain_modes: bool = False, sockets: bool = True) -> bytes:
     """The filter for this machine, as ``exported``.
 
-    ``plain_modes``: calls that would make a file set-user-ID or set-group-ID fail.
+    ``plain_modes``: calls that would make a file set-user-ID or set-group-ID fail. ``sockets``: new ones may be opened,
+    also those of this machine.
     """
     built = pyseccomp.SyscallFilter(ERRNO(errno.ENOSYS))
     decided = _DECIDED_HERE | ({*_MODES, *_OPENS, _OPENS_BY_MEMORY} if plain_modes else set())
+    decided |= set() if sockets else {_PAIRS}
     for rule in _rules():
         action = ALLOW if rule["action"] == "SCMP_ACT_ALLOW" else ERRNO(rule["errnoRet"])
         for number in numbers(set(rule["names"]) - decided):
@@ -70,11 +73,19 @@ def compiled(*, plain_modes: bool = False) -> bytes:
     for number in numbers(DENIED):
         built.add_rule(ERRNO(errno.EPERM), number)
     built.add_rule(ALLOW, "clone", Arg(0, MASKED_EQ, _NEW_NAMESPACES, 0))
+    if sockets:
+        _allow_sockets(built)
+    else:
+        for number in numbers(["socket", _PAIRS]):
+            built.add_rule(ERRNO(errno.EPERM), number)
+    return exported(built)
+
+
+def _allow_sockets(built: pyseccomp.SyscallFilter) -> None:
     for family in _FAMILIES:
         built.add_rule(ALLOW, "socket", Arg(0, EQ, family))
     for protocol in _NETLINK_PROTOCOLS:
         built.add_rule(ALLOW, "socket", Arg(0, EQ, socket.AF_NETLINK), Arg(2, EQ, protocol))
-    return exported(built)
 
 
 def _allow_plain_modes(built: pyseccomp.SyscallFilter) -> None:

@@ -3,7 +3,7 @@
 import ctypes
 import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from app.host.process_options import prctl
@@ -30,14 +30,24 @@ def filter_program(*, plain_modes: bool = True) -> bytes:
     return _programs()[plain_modes]
 
 
+def offline_program() -> bytes:
+    """The same for a process that opens no socket. Raises NoFilter."""
+    return _compiler()(plain_modes=True, sockets=False)
+
+
 @functools.cache
 def _programs() -> dict[bool, bytes]:
     """By ``plain_modes``; both, so that the children of a process that asked for one have the other, too."""
+    compiled = _compiler()
+    return {plain: compiled(plain_modes=plain) for plain in (False, True)}
+
+
+def _compiler() -> Callable[..., bytes]:
     try:
         from app.host import system_call_filter  # noqa: PLC0415  it loads libseccomp
     except (ImportError, RuntimeError, OSError) as error:
         raise NoFilter(f"libseccomp can't be used: {error}") from error
-    return {plain: system_call_filter.compiled(plain_modes=plain) for plain in (False, True)}
+    return system_call_filter.compiled
 
 
 @contextmanager

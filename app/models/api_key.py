@@ -21,6 +21,9 @@ class ApiKey(Base):
     sealed_secret_key: Mapped[str] = mapped_column(Text)  # encrypted, not hashed: verifying a signature needs it
     user_id: Mapped[str | None] = mapped_column(ID, index=True)  # whose it is, if an identity provider vouches for them
     replaced_by: Mapped[str | None] = mapped_column(ID)  # the key that replaced it on rotation
+    # Of requests to models; None: what the gateways' settings say, 0: no limit.
+    requests_per_minute: Mapped[int | None]
+    tokens_per_minute: Mapped[int | None]
     created_at: Mapped[datetime] = mapped_column(default=utc_now)
     expires_at: Mapped[datetime | None]
     revoked_at: Mapped[datetime | None]

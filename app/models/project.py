@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import Double, Index, String, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from app.domain.administration import CREATE_CLAIMS
+from app.domain.administration import AS_INSTALLED, CREATE_CLAIMS
 from app.domain.interactive import ALLOWED
 from app.domain.scheduling.fair_share import document_of, quota_of
 from app.models.base import Base, utc_now
@@ -31,6 +31,8 @@ class Project(Base):
     sessions: Mapped[str] = mapped_column(String(16), default=ALLOWED, server_default=ALLOWED)
     # Whether its jobs may create volume claims, or only use existing ones: create or use.
     claims: Mapped[str] = mapped_column(String(16), default=CREATE_CLAIMS, server_default=CREATE_CLAIMS)
+    # Whether the first request for a model without a service makes one: as the gateways' settings say, on or off.
+    auto_services: Mapped[str] = mapped_column(String(16), default=AS_INSTALLED, server_default=AS_INSTALLED)
     created_at: Mapped[datetime] = mapped_column(default=utc_now)
 
     @property

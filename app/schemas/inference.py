@@ -235,7 +235,7 @@ class OnRecordErrorSchema(DocumentSchema):
 
 class SubmitInferenceSchema(DocumentSchema):
     name = display_name("A display name; need not be unique", required=True)
-    labels = label_map(load_default=dict, **says("Keys and values to filter jobs by"))
+    labels = label_map(load_default=dict, **says("Keys and values to filter jobs by; type is the kind by default"))
     kind = Choice(KINDS, load_default=BATCH, **says("batch: texts, likelihoods or scores; features: vectors"))
     model = Section(ModelReferenceSchema, required=True, **says("The model that is used"))
     data_config = Section(RecordsSchema, required=True, **says("The records"))
@@ -256,10 +256,11 @@ class SubmitInferenceSchema(DocumentSchema):
     def _typed(self, values: dict[str, Any], **_: Any) -> NewInference:
         retries = {"max_retries": values["max_retries"]} if "max_retries" in values else {}
         training = {"training_type": TYPES[values["kind"]], "framework": {"type": TRANSFORMERS}, **retries}
-        shared = ("name", "labels", "kind", "data_config", "resource_config", "scheduling_config", "tracking")
+        shared = ("name", "kind", "data_config", "resource_config", "scheduling_config", "tracking")
         output = values["output"]
         document = {
             **{name: values[name] for name in shared if name in values},
+            "labels": {"type": values["kind"], **values["labels"]},
             "training_config": {**training, "environment": values["environment"]},
             "output_config": {_OUTPUT[name]: output[name] for name in _OUTPUT if name in output},
             "inference": {

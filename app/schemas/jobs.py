@@ -11,8 +11,8 @@ from app.domain.spec.hyperparameters.parsing import CUSTOM
 from app.domain.spec.inference import ENGINES, KINDS, TYPES
 from app.domain.spec.model import JobDocument
 from app.schemas.documents import DocumentSchema, JobPartSchema
+from app.schemas.memory import MemoryEstimateSchema
 from app.schemas.queries import ListQuerySchema, OrderBy, QueryFlag, QueryMoment, QueryTexts, one_of
-from app.schemas.results.memory import MemoryEstimateSchema
 from app.schemas.spec.data_config import DataConfigSchema
 from app.schemas.spec.interactive_config import InteractiveConfigSchema
 from app.schemas.spec.output_config import OutputConfigSchema
@@ -240,6 +240,8 @@ class JobQuerySchema(ListQuerySchema):
     framework = one_of((*FRAMEWORKS, *ENGINES))
     created_after = QueryMoment()
     created_before = QueryMoment()
+    finished_after = QueryMoment()
+    finished_before = QueryMoment()
     parent_job_id = Text(longest=64)
     sweep_id = Text(longest=64)
     created_by = Text(longest=64, **says("The id of the key that submitted it; `me` is the caller's own"))
@@ -321,6 +323,11 @@ class JobSchema(Schema):
         allow_none=True, **says("Its script has failed, and sandbox and devices stay until then; null: not so")
     )
     ports = fields.List(fields.Nested(JobPortSchema), **says("What people may open, GET …/ports says where"))
+    evaluations = fields.List(
+        fields.String(),
+        allow_none=True,
+        **says("The ids of at most 200 evaluations of its model; null unless one training is read by its id"),
+    )
     memory_estimate = fields.Nested(
         MemoryEstimateSchema, allow_none=True, **says("null unless one unfinished job that trains is read by its id")
     )

@@ -2,11 +2,20 @@
 
 from marshmallow import Schema, fields
 
-from app.domain.administration import DEFAULT_GRACE_SECONDS, LONGEST_KEY_NAME, MAX_EXPIRES_DAYS, MAX_GRACE_SECONDS
-from app.schemas.documents import DocumentSchema
+from app.domain.administration import (
+    DEFAULT_GRACE_SECONDS,
+    LONGEST_KEY_NAME,
+    MAX_EXPIRES_DAYS,
+    MAX_GRACE_SECONDS,
+    MOST_PER_MINUTE,
+)
+from app.schemas.documents import DocumentSchema, RequestSchema
 from app.schemas.queries import ListQuerySchema, OrderBy
 from app.schemas.strict_fields import Choice, Moment, Text, Whole, says
 from app.security.permissions import Role
+
+_REQUESTS = says("requests to models a minute; null: as the gateways' settings say, 0: no limit")
+_TOKENS = says("tokens of these a minute, prompts and answers together; null: as the settings say, 0: no limit")
 
 
 class KeyQuerySchema(ListQuerySchema):
@@ -18,6 +27,15 @@ class CreateKeySchema(DocumentSchema):
     project = Text(longest=63, shortest=1)
     name = Text(longest=LONGEST_KEY_NAME, load_default="")
     expires_days = Whole(1, MAX_EXPIRES_DAYS)
+    requests_per_minute = Whole(0, MOST_PER_MINUTE, **_REQUESTS)
+    tokens_per_minute = Whole(0, MOST_PER_MINUTE, **_TOKENS)
+
+
+class ChangeKeySchema(RequestSchema):
+    """Omitted fields are unchanged; null means the gateways' settings."""
+
+    requests_per_minute = Whole(0, MOST_PER_MINUTE, allow_none=True, **_REQUESTS)
+    tokens_per_minute = Whole(0, MOST_PER_MINUTE, allow_none=True, **_TOKENS)
 
 
 class RotateKeySchema(DocumentSchema):
@@ -38,6 +56,8 @@ class KeySchema(Schema):
     revoked_at = Moment(allow_none=True)
     last_used_at = Moment(allow_none=True)
     replaced_by = fields.String(allow_none=True)
+    requests_per_minute = fields.Integer(allow_none=True, **_REQUESTS)
+    tokens_per_minute = fields.Integer(allow_none=True, **_TOKENS)
 
 
 class NewKeySchema(Schema):

@@ -4,7 +4,7 @@ import re
 
 from marshmallow import Schema, fields
 
-from app.domain.administration import CLAIM_RIGHTS, LONGEST_DESCRIPTION, MOST_DEMANDS, MOST_OF_QUOTA
+from app.domain.administration import AUTO_SERVICES, CLAIM_RIGHTS, LONGEST_DESCRIPTION, MOST_DEMANDS, MOST_OF_QUOTA
 from app.domain.interactive import SWITCHES
 from app.domain.names import NAME, NAME_RULE
 from app.domain.spec.locations.egress import MOST_SERVICES, SERVICE, SERVICE_RULE
@@ -20,6 +20,9 @@ _SESSIONS = says(
     "is kept), or off"
 )
 _CLAIMS = says("volume claims of its jobs: create (a mount may create a missing one) or use (existing ones only)")
+_AUTO_SERVICES = says(
+    "whether the first request for a model without a service makes one: on, off, or default (as the gateways' settings)"
+)
 _DEMANDS = says(
     "capabilities that nodes of its jobs must have, such as sandbox:full: the whole list; also for jobs that wait"
 )
@@ -78,6 +81,7 @@ class CreateProjectSchema(DocumentSchema):
     egress = Texts(most=MOST_SERVICES, form=SERVICE, rule=SERVICE_RULE, **_EGRESS)
     sessions = Choice(SWITCHES, **_SESSIONS)
     claims = Choice(CLAIM_RIGHTS, **_CLAIMS)
+    auto_services = Choice(AUTO_SERVICES, **_AUTO_SERVICES)
     required_capabilities = Texts(most=MOST_DEMANDS, **_DEMANDS)
 
 
@@ -87,6 +91,7 @@ class ChangeProjectSchema(DocumentSchema):
     egress = Texts(most=MOST_SERVICES, form=SERVICE, rule=SERVICE_RULE, **_EGRESS)
     sessions = Choice(SWITCHES, **_SESSIONS)
     claims = Choice(CLAIM_RIGHTS, **_CLAIMS)
+    auto_services = Choice(AUTO_SERVICES, **_AUTO_SERVICES)
     required_capabilities = Texts(most=MOST_DEMANDS, **_DEMANDS)
 
 
@@ -116,6 +121,7 @@ class ProjectSchema(Schema):
     egress = fields.List(fields.String())
     sessions = fields.String(**_SESSIONS)
     claims = fields.String(**_CLAIMS)
+    auto_services = fields.String(**_AUTO_SERVICES)
     required_capabilities = fields.List(fields.String(), **_DEMANDS)
     created_at = Moment()
 

@@ -61,6 +61,16 @@ class ServiceSchema(Schema):
     starting = fields.Integer(**says("Copies that do not answer yet"))
     in_flight = fields.Integer(attribute="load.in_flight", **says("Requests that copies are answering"))
     waiting = fields.Integer(attribute="load.waiting", **says("Requests that wait for a copy"))
+    tokens_per_second = fields.Float(
+        attribute="fleet.tokens_per_second", **says("Tokens of answers, of all copies together, as they reported last")
+    )
+    first_token_seconds = fields.Float(
+        allow_none=True,
+        **says("Within which 95 % of the streams of the last five minutes had their first token; null: no streams"),
+    )
+    adapters_loaded = fields.Integer(
+        attribute="fleet.adapters_loaded", **says("Adapters in memory, counted in each copy that has them")
+    )
     failures = fields.Integer(attribute="service.failures", **says("Of copies, since one has answered"))
     requested_at = Moment(attribute="service.requested_at", allow_none=True, **says("When it was last asked"))
     created_at = Moment(attribute="service.created_at")

@@ -32,7 +32,7 @@ def suggest(question: Question) -> Found:
     if generator(seed_of(question.seed, 0, "bohb")).random() < RANDOM_FRACTION:
         return _drawn(question, "drawn at random, as a third of all")
     known = tuple(at_rung(question.observations, rung))
-    found = tpe.suggest(replace(question, observations=known, startup_trials=needed))
+    found = tpe.drawn(replace(question, observations=known, startup_trials=needed))
     count = sum(each.state == "completed" for each in known)
     where = "ends of trials" if rung == END else f"values at rung {rung:g}"
     note = f"by {count} {where}"

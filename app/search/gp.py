@@ -28,10 +28,10 @@ def suggest(question: Question) -> Found:
         )
         values = asked(study_of(question, trials, sampler), question.space)
         if question.space.holds(values):
-            return Found(values)
+            return Found(values, f"by {len(trials)} trials")
     return _by_tpe(question, f"{TRIES} draws of gp did not meet `require`")
 
 
 def _by_tpe(question: Question, reason: str) -> Found:
-    found = tpe.suggest(question)
+    found = tpe.drawn(question)
     return Found(found.values, f"by tpe: {reason}" + (f"; {found.note}" if found.note else ""))

@@ -12,6 +12,14 @@ OBSERVATIONS_READ = 20_000
 
 
 def suggest(question: Question) -> Found:
+    """Values of Optuna's sampler, with a note of how many trials it knew."""
+    found = drawn(question)
+    if found.note:
+        return found
+    return Found(found.values, f"by {sum(each.state != 'failed' for each in question.observations)} trials")
+
+
+def drawn(question: Question) -> Found:
     """Values of Optuna's sampler with the seed of this trial, drawn again until they meet `require`."""
     trials = trials_of(question)
     tries = max(2, min(TRIES, OBSERVATIONS_READ // max(len(trials), 1)))

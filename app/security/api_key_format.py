@@ -49,6 +49,8 @@ class StoredKey:
     revoked_at: datetime | None
     expires_at: datetime | None
     last_used_at: datetime | None
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
 
 
 def make_key(

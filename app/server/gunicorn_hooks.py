@@ -1,16 +1,12 @@
 """gunicorn's configuration file: hooks that can't be passed as arguments."""
 
-import ctypes
-import os
-import signal
 from collections.abc import Mapping
 
 from gunicorn.arbiter import Arbiter
 
 from app.host.privacy import hide_from_same_user
+from app.host.process_options import die_with_parent
 from config.metrics_directory import inherited_multiprocess_directory
-
-PR_SET_PDEATHSIG = 1
 
 
 def on_starting(arbiter: Arbiter) -> None:
@@ -21,9 +17,7 @@ def on_starting(arbiter: Arbiter) -> None:
 
 def post_fork(arbiter: Arbiter, _worker: object) -> None:
     """Tie the request process to its master: a survivor would block the port for the next start."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != arbiter.pid:
-        os._exit(1)
+    die_with_parent(arbiter.pid)
 
 
 def _reset_counters(environment: Mapping[str, str]) -> None:

@@ -33,6 +33,8 @@ class Web(Dialect):
         return found.caller
 
     def failure(self, problem: Problem) -> Response:
+        if not backend().settings.web.enabled:  # there are no pages, and no parts of one
+            return super().failure(problem)
         if problem.status == 401:
             return _to_sign_in()
         return problem_part(problem) if is_partial() else problem_page(problem)

@@ -17,9 +17,16 @@ _MODEL = {"model.job_id": "Job", "model.checkpoint": "Checkpoint of the job", "m
 _FIELDS_OF_INPUTS = {"base model ": "model.model_uri", "data source ": "benchmarks"}
 _RESOURCES = ("gpu_count", "gpu_type", "device_type")
 _MORE = (
-    "labels", "data_config.max_seq_length", "model.revision", "model.tokenizer_id", "model.dtype", "model.quantization",
-    "scheduling_config.queue", "scheduling_config.priority", "seed",
-)  # fmt: skip
+    "labels",
+    "data_config.max_seq_length",
+    "model.revision",
+    "model.tokenizer_id",
+    "model.dtype",
+    "model.quantization",
+    "scheduling_config.queue",
+    "scheduling_config.priority",
+    "seed",
+)
 
 
 @dataclass(frozen=True, kw_only=True)

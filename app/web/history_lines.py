@@ -1,4 +1,4 @@
-"""Lines of the last hour, as points of an SVG: minutes to the right, percent upwards."""
+"""Lines of the last minutes or hours, as points of an SVG: time to the right, percent upwards."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,9 @@ _GAP = timedelta(minutes=3)  # without samples for longer, the line is interrupt
 
 @dataclass(frozen=True, kw_only=True)
 class HistoryLine:
-    """``lines``: the points of each piece; ``last``: the newest value as a part of the whole."""
+    """``lines``: the points of each piece, a unit of the SVG apart or more; ``last``: the newest value as a part of the
+    whole.
+    """
 
     lines: Sequence[str]
     last: float | None
@@ -31,7 +33,7 @@ def device_line(samples: Sequence[NodeUse], index: int, now: datetime, *, minute
 
 
 def _line(values: Iterable[tuple[datetime, float | None]], now: datetime, minutes: int) -> HistoryLine:
-    pieces: list[list[str]] = []
+    pieces: list[list[tuple[int, list[float]]]] = []  # of each place the values
     seen: list[float] = []
     before: datetime | None = None
     for at, percent in values:
@@ -39,10 +41,19 @@ def _line(values: Iterable[tuple[datetime, float | None]], now: datetime, minute
             continue
         if before is None or at - before > _GAP:
             pieces.append([])
-        x = WIDTH * (1 - (now - at) / timedelta(minutes=minutes))
-        pieces[-1].append(f"{max(0.0, x):.1f},{HEIGHT * (1 - min(percent, 100.0) / 100):.1f}")
+        x = max(0, int(WIDTH * (1 - (now - at) / timedelta(minutes=minutes))))
+        if not pieces[-1] or pieces[-1][-1][0] != x:
+            pieces[-1].append((x, []))
+        pieces[-1][-1][1].append(min(percent, 100.0))
         seen.append(percent / 100)
         before = at
     return HistoryLine(
-        lines=[" ".join(piece) for piece in pieces], last=seen[-1] if seen else None, most=max(seen, default=None)
+        lines=[" ".join(_point(x, found) for x, found in piece) for piece in pieces],
+        last=seen[-1] if seen else None,
+        most=max(seen, default=None),
     )
+
+
+def _point(x: int, percents: Sequence[float]) -> str:
+    """The mean of what falls on one place."""
+    return f"{x},{HEIGHT * (1 - sum(percents) / len(percents) / 100):.1f}"

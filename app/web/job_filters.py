@@ -75,6 +75,7 @@ class JobsQuerySchema(RequestSchema):
     label = Given(Text(longest=320))
     creator = Given()
     within = Given(fields.String(validate=validate.OneOf(list(SPANS))))
+    ended = Given(fields.String(validate=validate.OneOf(list(SPANS))))
     after = Given(fields.Date())
     before = Given(fields.Date())
     sweep = Given()
@@ -101,6 +102,8 @@ def asked(query: Mapping[str, Any], *, now: datetime) -> dict[str, Any]:
         found["created_after"] = max(starts)
     if ends:
         found["created_before"] = min(ends)
+    if query["ended"]:
+        found["finished_after"] = now - SPANS[query["ended"][-1]][1]
     return found
 
 

@@ -48,7 +48,7 @@ _FIRST = (
     ("Data", ("data_config.max_seq_length", "data_config.batch_size", "data_config.validation_split")),
     ("Resources", ("resource_config.gpu_count", "resource_config.gpu_type", "resource_config.node_count")),
     ("Scheduling", ("scheduling_config.queue", "scheduling_config.priority", "scheduling_config.preemptible")),
-)  # fmt: skip
+)
 _GROUPS = (
     ("More of the model and framework", ("training_config.base_model", "training_config.framework", "training_config")),
     ("More of the data", ("data_config", "data_config.preprocess")),
@@ -58,9 +58,19 @@ _GROUPS = (
 )
 # Of hyperparameters: those that most people set.
 _USUAL = (
-    "learning_rate", "num_train_epochs", "max_steps", "warmup_ratio", "lr_scheduler_type", "lora_r", "lora_alpha",
-    "lora_target_modules", "algorithm", "reward", "beta", "gradient_checkpointing",
-)  # fmt: skip
+    "learning_rate",
+    "num_train_epochs",
+    "max_steps",
+    "warmup_ratio",
+    "lr_scheduler_type",
+    "lora_r",
+    "lora_alpha",
+    "lora_target_modules",
+    "algorithm",
+    "reward",
+    "beta",
+    "gradient_checkpointing",
+)
 _WORDS = {"gpu": "GPU", "cpu": "CPU", "id": "ID", "ram": "RAM", "mb": "MB", "lora": "LoRA", "eos": "EOS", "bos": "BOS"}
 _KINDS: tuple[tuple[type[fields.Field[Any]], str], ...] = (
     (Choice, "choice"),

@@ -15,6 +15,7 @@ LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 HOST_NETWORK = "host"
 _LEAST_USER, _MOST_USER = 1000, 2**32 - 3  # below are users of the system; the last two stand for no user
 _NOBODY = (65534, 65535)  # the user whom the kernel shows in place of others, and no user in 16 bits
+_ISOLATION = ("sandbox:namespaces", "sandbox:full", "sandbox:uid", "sandbox:locked")
 _NODE_NAME = re.compile(r"(?!\.+$)[A-Za-z0-9._-]{1,63}")
 
 
@@ -58,6 +59,11 @@ def not_negative(value: int) -> None:
         raise ValueError("expected a number from 0")
 
 
+def automatic_or_not_negative(value: int) -> None:
+    if value < -1:
+        raise ValueError("expected a number of at least 0, or -1")
+
+
 def rate(value: float) -> None:
     if not (math.isfinite(value) and value >= 0):
         raise ValueError("expected a number from 0")
@@ -98,6 +104,12 @@ def log_level(value: str) -> None:
 def sandbox(value: str) -> None:
     if value not in ("auto", "bubblewrap", "landlock", "process"):
         raise ValueError("expected auto, bubblewrap, landlock or process")
+
+
+def isolation(value: tuple[str, ...]) -> None:
+    """What a node finds out about itself, and its attempts check again."""
+    if unknown := set(value) - set(_ISOLATION):
+        raise ValueError(f"{', '.join(sorted(unknown))}: expected some of {', '.join(_ISOLATION)}")
 
 
 def network(value: str) -> None:

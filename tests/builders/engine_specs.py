@@ -5,7 +5,7 @@ from typing import Any
 
 from tests.builders.run_specs import make_run_spec
 from trainyard.protocol.run_spec import RunSpec
-from workers.trainers.inference.engine.engines import load_engine
+from workers.trainers.inference.engines import load_engine
 
 
 def engine_spec(model: Path | str, task: str = "generate", **values: Any) -> RunSpec:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-SWEEP_ID = "sweep-1"
+SWEEP_ID = "sweep-01900000-0000-7000-8000-000000000001"
 DOCUMENT: dict[str, Any] = {
     "name": "support-lr",
     "parameters": {
@@ -67,6 +67,8 @@ def trial(number: int, state: str = "RUNNING", **changes: Any) -> dict[str, Any]
         "total_steps": 900,
         "source": "method",
         "note": "",
+        "forked_from": None,
+        "steps_saved": 0,
         "bracket": 0,
         "promoted": False,
         "error_type": None,

@@ -9,7 +9,6 @@ import pytest
 from app.domain.spec.inference import TRANSFORMERS
 from tests.builders.engine_specs import engine_spec
 from workers.trainers.failures import InvalidConfig
-from workers.trainers.inference.engine.engines import ENGINES, load_engine
 from workers.trainers.inference.engine.interface import (
     LENGTH,
     STOP,
@@ -22,6 +21,7 @@ from workers.trainers.inference.engine.interface import (
     Refused,
     Sampling,
 )
+from workers.trainers.inference.engines import ENGINES, load_engine
 
 TEXTS = ("def get_name(self, default=None):", "class Reader", "def f(x", "def close(self, timeout: float, force=True)")
 SAMPLED = Sampling(max_new_tokens=6, temperature=0.9, top_p=0.95)

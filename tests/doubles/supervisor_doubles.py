@@ -8,17 +8,17 @@ from dataclasses import dataclass, replace
 from app.storage.storage import Storage
 from tests.builders.run_specs import make_run_spec
 from workers.attempt_failed import AttemptFailed
+from workers.prepare.inputs.resume_point import StartPoint
 from workers.prepare.prepare import Prepared
-from workers.prepare.resume_point import StartPoint
 from workers.run_dir.layout import RunDirectory
 from workers.sandbox.control_groups import Hierarchies, Limits
 from workers.sandbox.launcher import LaunchPlan
 from workers.sandbox.sandbox import ProcessGroup
 from workers.sandbox.spec import FilesystemView, SandboxSpec
 from workers.supervisor.assembly import Assembly
+from workers.supervisor.control.rank_group import RankGroup
 from workers.supervisor.ranks.event_loop import EventLoop
 from workers.supervisor.ranks.observations import Observations
-from workers.supervisor.ranks.rank_group import RankGroup
 from workers.supervisor.recording.checkpoint_store import CheckpointStore
 
 

@@ -147,8 +147,10 @@ def test_sdk_leads_a_training_job_through_its_life(shared_system: System) -> Non
 def test_sdk_searches_for_hyperparameters(shared_system: System) -> None:
     bucket = shared_system.data_dir / "files/obs/team"
     (bucket / "search").mkdir(parents=True, exist_ok=True)
+    # The first of the two runs until it is stopped.
     (bucket / "search/tell.py").write_text(
-        "import sys\nprint(sys.argv[1:])\nprint('acc:', sys.argv[1].split('=')[1])\n"
+        "import sys, time\nprint(sys.argv[1:])\nprint('acc:', rate := sys.argv[1].split('=')[1], flush=True)\n"
+        "time.sleep(600 if rate == '0.25' else 0)\n"
     )
     search = model.AutoSearch(
         skip_search_params="depth",
@@ -173,6 +175,13 @@ def test_sdk_searches_for_hyperparameters(shared_system: System) -> None:
     with client_of(shared_system) as client:
         made = client.create_training_job(model.CreateTrainingJobRequest(body=body)).metadata.id
         wanted = model.ShowTrainingJobDetailsRequest(training_job_id=made)
+        listed = f"/v1/sweeps/sweep-{made}/trials"
+        first = wait_for(lambda: shared_system.get(listed)["trials"], seconds=60, what="a trial")[0]["job_id"]
+        values = f"/v1/jobs/{first}/metrics?names=acc"
+        wait_for(lambda: shared_system.get(values)["series"].get("acc"), seconds=60, what="a value")
+        stopped = client.show_auto_search_trial_early_stop(
+            model.ShowAutoSearchTrialEarlyStopRequest(training_job_id=made, trial_id=first.removeprefix("job-"))
+        )
         wait_for(
             lambda: client.show_training_job_details(wanted).status.phase == "Completed" or None,
             seconds=90,
@@ -187,6 +196,11 @@ def test_sdk_searches_for_hyperparameters(shared_system: System) -> None:
         log = client.show_training_job_logs_preview(
             model.ShowTrainingJobLogsPreviewRequest(training_job_id=made, task_id="worker-0")
         )
+        with pytest.raises(ClientRequestException) as too_few:
+            client.show_auto_search_params_analysis(model.ShowAutoSearchParamsAnalysisRequest(training_job_id=made))
+        picture = client.show_auto_search_param_analysis_result_path(
+            model.ShowAutoSearchParamAnalysisResultPathRequest(training_job_id=made, parameter_name="lr")
+        )
         algorithms = client.show_search_algorithms(model.ShowSearchAlgorithmsRequest())
         templates = client.show_auto_search_yaml_templates_info(model.ShowAutoSearchYamlTemplatesInfoRequest())
         client.delete_training_job(model.DeleteTrainingJobRequest(training_job_id=made))
@@ -196,7 +210,10 @@ def test_sdk_searches_for_hyperparameters(shared_system: System) -> None:
         2,
         [("0.25", '{"lr": 0.25}'), ("0.75", '{"lr": 0.75}')],
     )
+    assert stopped.earlystop_trial == rows[0]["trial_id"]
     assert one.data == trials.items.data[1:]
+    assert (too_few.value.status_code, "10 completed trials" in too_few.value.error_msg) == (409, True)
+    assert picture.file_path == f"/v1/sweeps/sweep-{made}/figures/slice?parameters=lr"
     assert log.content.splitlines() == ["['--lr=0.75', '--depth=3']", "acc: 0.75"]  # of the best one
     assert algorithms.search_algo_count == len(algorithms.search_algo_list) == 3
     assert "tpe_search" in templates.yaml_templates[0].algorithm_names

@@ -228,6 +228,19 @@ def walk(python: Python, installation: Installation, before: Callable[[int, int]
     return "".join(printed)
 
 
+def check_what_was_printed(said: str) -> None:
+    assert re.search(r"^succeeded ft:tiny:default:docs:\w{8}$", said, re.MULTILINE), said
+    assert re.search(r"^\d+ .* ft:tiny:default:docs:\w{8}:ckpt-step-\d+$", said, re.MULTILINE), said
+    assert "completed BatchRequestCounts(completed=2, failed=0, total=2) None" in said, said
+
+
+def test_the_page_works_as_printed(installation: Installation, tmp_path: Path) -> None:
+    with python_of_a_reader(python_with("openai"), tmp_path, client_variables(installation)) as python:
+        said = walk(python, installation, lambda number, middle: None)
+
+    check_what_was_printed(said)
+
+
 @pytest.mark.parametrize("killed", ["one by one", "all at once"])
 def test_the_page_works_as_printed_while_every_process_is_killed(
     installation: Installation, tmp_path: Path, killed: str
@@ -245,6 +258,4 @@ def test_the_page_works_as_printed_while_every_process_is_killed(
     with python_of_a_reader(python_with("openai"), tmp_path, client_variables(installation)) as python:
         said = walk(python, installation, before)
 
-    assert re.search(r"^succeeded ft:tiny:default:docs:\w{8}$", said, re.MULTILINE), said
-    assert re.search(r"^\d+ .* ft:tiny:default:docs:\w{8}:ckpt-step-\d+$", said, re.MULTILINE), said
-    assert "completed BatchRequestCounts(completed=2, failed=0, total=2) None" in said, said
+    check_what_was_printed(said)

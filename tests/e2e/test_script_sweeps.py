@@ -3,8 +3,10 @@
 import hashlib
 import json
 import re
+import time
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.systems.system import System, wait_for
@@ -162,6 +164,27 @@ def test_a_fork_of_a_script_begins_with_its_winners_checkpoint(shared_system: Sy
     assert steps_of(shared_system, fork["job_id"]) == [5, 6, 7, 8]
     assert model_of(shared_system, winner["job_id"]) == [STEPS, chain([(others, STEPS)])]
     assert shared_system.get(f"/v1/sweeps/{sweep_id}/replay")["is_equal"] is True
+
+
+def test_none_is_left_running_5_seconds_after_a_cancel(shared_system: System) -> None:
+    budget = {"max_trials": 9, "parallel_trials": 2}
+    endless = SCRIPT.replace("time.sleep(0.05)", "time.sleep(0.05 if step == 1 else 600)")
+    sweep_id = created(shared_system, document("cancelled", budget=budget), endless)
+    jobs = [job_of(shared_system, sweep_id, number) for number in range(2)]
+    for job_id in jobs:
+        shared_system.wait_for_step(job_id, 1)
+    ranks = [rank for job_id in jobs for rank in shared_system.ranks_of(job_id)]
+
+    status, _ = shared_system.call("POST", f"/v1/sweeps/{sweep_id}/cancel")
+    answered = time.monotonic()
+    _, alive = psutil.wait_procs(ranks, timeout=30)
+    seconds = time.monotonic() - answered
+
+    assert (status, len(ranks), alive) == (200, 2, [])
+    assert seconds <= 5.0
+    sweep = ended(shared_system, sweep_id)
+    assert (sweep["status"], sweep["trials"]) == ("CANCELLED", 2)
+    assert {trial["state"] for trial in trials(shared_system, sweep_id)} == {"CANCELLED"}
 
 
 def test_a_script_that_knows_nothing_of_halts_fails_its_sweep_at_once(shared_system: System) -> None:

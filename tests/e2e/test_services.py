@@ -1,9 +1,12 @@
 """Services by real processes: from zero and back, replaced, and their processes killed."""
 
+import http.client
+import json
 import shutil
 import subprocess
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,6 +16,7 @@ from tests.systems.children import child_that_runs
 from tests.systems.forked_agents import ForkedAgents
 from tests.systems.installations import running_system
 from tests.systems.system import TRAINYARD, System, wait_for
+from tests.systems.with_gateway import answers as listens
 from tests.systems.with_gateway import gateway_of, requests_counted
 
 if TYPE_CHECKING:
@@ -156,3 +160,69 @@ def test_answers_survive_kills_and_a_change_of_the_service(system: System, asset
     assert len(set(answers)) == 1
     assert system.call("DELETE", f"/v1/services/{service_id}")[0] in (200, 202, 204)
     wait_for(lambda: not replicas_of(system, service_id, "SERVING"), seconds=60, what="its replicas are drained")
+
+
+def end_of_request(system: System, key: str, *, streams: bool) -> str:
+    """How a request to the service `kept` ended: answered, refused, error (within a stream), cut, or silent."""
+    body = {"model": "kept", "messages": MESSAGES, "max_tokens": 200, "temperature": 0, "stream": streams}
+    headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+    try:
+        with closing(http.client.HTTPConnection("127.0.0.1", system.port, timeout=150)) as connection:
+            connection.request("POST", "/v1/chat/completions", json.dumps(body), headers)
+            answer = connection.getresponse()
+            content = answer.read()
+    except (OSError, http.client.HTTPException):
+        return "cut"
+    if answer.status != 200:
+        return "refused" if json.loads(content)["error"]["message"] else "silent"
+    if not streams:
+        return "answered" if json.loads(content)["choices"] else "silent"
+    *_, last = (event for event in content.decode().split("\n\n") if event)
+    if last == "data: [DONE]":
+        return "answered"
+    return "error" if last.startswith('data: {"error"') else "silent"
+
+
+@pytest.mark.timeout(300)
+def test_no_request_is_forgotten_when_the_engine_and_the_gateway_are_killed(system: System) -> None:
+    """Some are answered by the next replica; each of the others ends with the reason, or a cut that clients notice."""
+    service_id = create(system, "kept", replicas={"min": 1, "max": 1, "target_in_flight": 64, "idle_seconds": 600})
+    _, made = system.call("POST", "/v1/keys", {"role": "inference", "project": "default", "name": "kept"})
+    stops = threading.Event()
+    ends: dict[str, list[str]] = {"whole": [], "streams": []}
+
+    def ask_all_the_time(kind: str) -> None:
+        while not stops.is_set():
+            ends[kind].append(end_of_request(system, made["data"]["key"], streams=kind == "streams"))
+            if ends[kind][-1] == "refused":
+                stops.wait(0.2)
+
+    def answered() -> int:
+        return min(each.count("answered") for each in ends.values())
+
+    asking = [threading.Thread(target=ask_all_the_time, args=[kind]) for kind in ("whole", "streams") * 3]
+    for thread in asking:
+        thread.start()
+    try:
+        wait_for(lambda: answered() > 2, seconds=120, what="it answers")
+        [replica] = replicas_of(system, service_id, "SERVING")
+        for rank in system.ranks_of(replica["job_id"]):
+            rank.kill()
+        before = answered()
+        wait_for(lambda: answered() > before + 3, seconds=120, what="another replica answers")
+        of_engine = set(ends["whole"])
+
+        system.kill("gateway")
+        wait_for(lambda: "refused" in ends["whole"], seconds=30, what="the API says that no gateway answers")
+        system.start_gateway()
+        wait_for(lambda: listens(system.gateway_port), seconds=60, what="the gateway listens")
+        before = answered()
+        wait_for(lambda: answered() > before + 3, seconds=120, what="it answers again")
+    finally:
+        stops.set()
+        for thread in asking:
+            thread.join()
+
+    assert of_engine == {"answered"}  # what had not begun to be answered went to the next replica
+    assert set(ends["whole"]) <= {"answered", "refused", "cut"}
+    assert set(ends["streams"]) == {"answered", "refused", "error"}

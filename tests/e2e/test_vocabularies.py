@@ -130,20 +130,19 @@ def test_runai_client_leads_a_training_through_its_life(two_nodes: System) -> No
     (code / "train.py").write_text(
         "import sys, time\n"
         "for step in range(int(sys.argv[1])):\n"
-        "    print('step', step, flush=True)\n"
+        "    print('step', step, sys.stdout.isatty(), flush=True)\n"
         "    time.sleep(0.2)\n"
     )
     client = runai_of(system).workloads
     trainings, workloads = client.trainings, client.workloads
 
     def submitted(name: str, steps: int) -> runai.Training1:
-        spec = runai.TrainingSpecSpec(command="python", args=f"train.py {steps}", workingDir=str(code), tty=True)
+        spec = runai.TrainingSpecSpec(
+            command="python", args=f"train.py {steps}", workingDir=str(code), tty=True, category="Train"
+        )
         wanted = runai.TrainingCreationRequest(name=name, projectId="default", clusterId=CLUSTER, spec=spec)
         made = trainings.create_training1(wanted)
-        assert (
-            made.headers["Warning"]
-            == '299 - "spec.tty: the command prints into its log: `trainyard shell` opens a terminal beside it"'
-        )
+        assert made.headers["Warning"] == '299 - "spec.category: every workload is in the category Train"'
         return _typed(runai.Training1, made.data)
 
     def phase(workload_id: str) -> str:
@@ -170,7 +169,7 @@ def test_runai_client_leads_a_training_through_its_life(two_nodes: System) -> No
     assert (row.project_id, row.submitted_by) == ("1", "ada")
     assert (row.project_name, row.priority_class_name, row.running_pods) == ("default", "train", 1)
     assert [_typed(runai.Workload, each).name for each in listed["workloads"]] == ["short"]
-    assert system.log_lines(f"job-{short}")[-1] == "step 2"
+    assert system.log_lines(f"job-{short}")[-1] == "step 2 True"
     with pytest.raises(runai.ApiException) as gone:
         trainings.get_training(endless)
     assert gone.value.status == 404
@@ -276,7 +275,7 @@ def test_runai_client_has_a_master_of_its_own_and_copies(two_nodes: System) -> N
 @pytest.mark.long
 @pytest.mark.timeout(300)
 def test_one_job_in_all_vocabularies(two_nodes: System, forked_agents: ForkedAgents, assets: dict[str, str]) -> None:
-    """Made in ModelArts' words, suspended in Run:ai's, read in CyxWiz' and OME's, resumed and finished natively."""
+    """Made in ModelArts' words, suspended in Run:ai's, read in three others, resumed and finished natively."""
     system = two_nodes
     forked_agents.serve_system(system)
     data, base = system.inputs / "everywhere.jsonl", system.inputs / "everywhere"
@@ -297,6 +296,7 @@ def test_one_job_in_all_vocabularies(two_nodes: System, forked_agents: ForkedAge
     progress = cyxwiz(system, "GET", f"/jobs/{job_id}", pb.JobStatus)
     resource = system.call("GET", f"/apis/ome.io/v1beta1/namespaces/default/trainingjobs/{job_id}")[1]
     paused = system.call("GET", f"/v2/default/training-jobs/{uuid}")[1]
+    tuned = system.call("GET", f"/openai/v1/fine_tuning/jobs/ftjob-{uuid}")[1]
     assert system.call("POST", f"/v1/jobs/{job_id}/resume")[0] == 202
     system.wait_for_status(job_id, "COMPLETED", seconds=200)
     ended = system.call("GET", f"/v2/default/training-jobs/{uuid}")[1]
@@ -305,6 +305,8 @@ def test_one_job_in_all_vocabularies(two_nodes: System, forked_agents: ForkedAge
     holding = [each["type"] for each in resource["status"]["conditions"] if each["status"] == "True"]
     assert (holding[-1], resource["spec"]["suspend"]) == ("Suspended", True)
     assert paused["status"]["phase"] == "Pending"
+    assert (tuned["status"], tuned["model"]) == ("paused", str(base))
     assert ended["status"]["phase"] == "Completed"
+    assert system.call("GET", f"/openai/v1/fine_tuning/jobs/ftjob-{uuid}")[1]["status"] == "succeeded"
     assert [each["start_type"] for each in ended["status"]["running_records"]] == ["init_or_rescheduled"] * 2
     assert system.call("GET", f"/api/v1/workloads/{uuid}")[1]["phase"] == "Completed"

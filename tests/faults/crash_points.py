@@ -53,8 +53,8 @@ POINTS = (
     Point("m19-finished", "m19", "app.services.attempts.work_orders:finish", "after"),
     Point("m20-cleaning", "m20", "workers.run_dir.layout:RunDirectory.remove", "before"),
     Point("m21-cancel-requested", "m21", "app.services.jobs.control.requests:request_cancel", "after"),
-    Point("m21-cancel-read", "m21", "workers.supervisor.ranks.rank_group:RankGroup.terminate", "before"),
-    Point("m22-asked-to-stop", "m22", "workers.supervisor.ranks.rank_group:RankGroup.ask_to_stop", "after"),
+    Point("m21-cancel-read", "m21", "workers.supervisor.control.rank_group:RankGroup.terminate", "before"),
+    Point("m22-asked-to-stop", "m22", "workers.supervisor.control.rank_group:RankGroup.ask_to_stop", "after"),
 )
 
 

@@ -48,8 +48,10 @@ class Creator:
     def create(self, numbers: range) -> None:
         """One thing for each number: each kind is cut at each moment, and some are cut twice."""
         kinds: list[tuple[str, Callable[[str], str]]] = [
-            ("files", self._file), ("jobs", self._job), ("batches", self._batch)
-        ]  # fmt: skip
+            ("files", self._file),
+            ("jobs", self._job),
+            ("batches", self._batch),
+        ]
         moments = list(Moment)
         for number in numbers:
             name, create = kinds[number % len(kinds)]

@@ -1,11 +1,15 @@
 """Models and data sets from a hub that speaks the real one's API."""
 
+import hashlib
 from typing import Any
 
 import pytest
 
+from app.domain.spec.model import BaseModel
 from tests.doubles.hub import READ_TOKEN
 from workers.attempt_failed import AttemptFailed
+from workers.prepare.inputs.input_library import Sources
+from workers.prepare.inputs.read_inputs import read_inputs
 from workers.prepare.inputs.resolve_inputs import DataRequest, ModelRequest, find, find_data, find_model
 
 MODEL = {
@@ -36,6 +40,21 @@ def test_model_is_fetched_with_its_code(hub, make_library):
         assert names(model) == WANTED
         assert (model.path / "model.safetensors").read_bytes() == MODEL["model.safetensors"]
         assert model.visible == model.path
+
+
+def test_commit_is_known_of_models_and_data(hub, make_library):
+    commit = hub.add("org/tiny", MODEL)
+    of_data = hub.add("org/faq", {"train.jsonl": LINES}, dataset=True)
+    library = make_library()
+
+    models, data = find(library, [ModelRequest(model_id="org/tiny")], [DataRequest(location="hf://datasets/org/faq")])
+
+    assert ([found.commit for found in models], [found.commit for found in data]) == ([commit], [of_data])
+    sources = Sources(model=models[0], tokenizer=None, data=tuple(data), script=None)
+    read = read_inputs(library, BaseModel(model_id="org/tiny"), sources)
+    assert read.base is not None
+    assert (read.base.commit, read.data[0].commit) == (commit, of_data)
+    assert read.data[0].sha256 == hashlib.sha256(LINES).hexdigest()
 
 
 def test_revision_is_that_of_the_time(hub, make_library):

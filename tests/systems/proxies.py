@@ -27,12 +27,22 @@ class Proxy:
 
     def connection(self, host: str) -> http.client.HTTPSConnection:
         """A connection as a client has that looked up this name."""
+        made = http.client.HTTPSConnection(host, self.port, timeout=SECONDS)
+        made.sock = self._connected(host)
+        return made
+
+    def protocol_of_browsers(self, host: str) -> str | None:
+        """What it chooses of the protocols that browsers offer."""
+        with self._connected(host, "h2", "http/1.1") as connected:
+            return connected.selected_alpn_protocol()
+
+    def _connected(self, host: str, *protocols: str) -> ssl.SSLSocket:
         context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        made = http.client.HTTPSConnection(host, self.port, timeout=SECONDS, context=context)
+        if protocols:
+            context.set_alpn_protocols(protocols)
         plain = socket.create_connection(("127.0.0.1", self.port), timeout=SECONDS)
-        made.sock = context.wrap_socket(plain, server_hostname=host)
-        return made
+        return context.wrap_socket(plain, server_hostname=host)
 
     def logged(self) -> str:
         """All that it has written into logs."""

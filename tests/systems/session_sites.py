@@ -275,6 +275,6 @@ def session_server(place: Path, folder: Path) -> "subprocess.Popen[bytes]":
         )
     assert process.stdin is not None
     with process.stdin:
-        configuration = {"environments": {"0": environment}, "directory": str(folder)}
+        configuration = {"environments": {"0": environment}, "directory": str(folder), "directories": {}}
         process.stdin.write(json.dumps(configuration).encode())
     return process

@@ -6,7 +6,7 @@ import pytest
 from safetensors.torch import load_file
 
 from tests.trainers.in_process import Outcome, plan_of, runs
-from workers.trainers.hf_trainer.model.verify_export import same_bits
+from workers.trainers.same_bits import same_bits
 
 pytestmark = pytest.mark.long
 

@@ -13,6 +13,7 @@ from workers.trainers.failures import ExportFailed
 from workers.trainers.hf_trainer.model import verify_export
 from workers.trainers.hf_trainer.model.export import export_adapter, export_merged, export_model
 from workers.trainers.hf_trainer.model.model_card import ModelCard
+from workers.trainers.same_bits import same_bits
 
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
 
@@ -143,6 +144,6 @@ def test_other_tokenizer_is_refused(tmp_path, assets, tokenizer):
 def test_weights_are_compared_bit_by_bit():
     nan, zero = torch.tensor([float("nan")]), torch.tensor([0.0])
 
-    assert verify_export.same_bits(nan, nan.clone())
-    assert not verify_export.same_bits(zero, -zero)
-    assert not verify_export.same_bits(zero, zero.to(torch.bfloat16))
+    assert same_bits(nan, nan.clone())
+    assert not same_bits(zero, -zero)
+    assert not same_bits(zero, zero.to(torch.bfloat16))

@@ -55,6 +55,10 @@ class Site:
         self._shared: set[str] = set()
         self._given_back: set[str] = set()
 
+    @property
+    def database_url(self) -> str:
+        return f"sqlite:///{self.running.data_dir / 'trainyard.db'}"
+
     def ask(self, method: str, path: str, body: Any = None, *, key: str = "") -> Any:
         """The data of a successful answer of the API."""
         request = urllib.request.Request(

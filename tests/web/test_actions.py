@@ -30,7 +30,7 @@ FAILS = "raise SystemExit(3)"
 @pytest.fixture
 def db(site: Site) -> Iterator[Database]:
     """The database of the system, for what no request can bring about."""
-    opened = Database().bind(engine_on(f"sqlite:///{site.running.data_dir / 'trainyard.db'}"))
+    opened = Database().bind(engine_on(site.database_url))
     yield opened
     opened.close()
 

@@ -13,7 +13,7 @@ from trainyard import hooks
 
 run = hooks.init()
 for step in range(1, 51):
-    run.log_metrics({"loss": FACTOR / step}, step=step)
+    run.log_metrics({"loss": FACTOR / step, "tokens": 100 * step}, step=step)
 """
 
 
@@ -61,6 +61,17 @@ def test_the_cursor_tells_the_value_of_each_job(page: Page, runs: list[str]):
 
     expect(page.locator(".curve[data-metric=loss] .curve-value")).to_contain_text("1. ")
     expect(page.locator(".curve[data-metric=loss] .curve-value")).to_contain_text("3. ")
+
+
+@pytest.mark.parametrize(("by", "unit"), [("seconds", "Second"), ("tokens", "Token")])
+def test_the_cursor_tells_where_it_is_in_the_unit_of_the_axis(page: Page, runs: list[str], by: str, unit: str):
+    page.goto(url(runs, by=by))
+    plot = page.locator(".curve[data-metric=loss] .u-over")
+    plot.scroll_into_view_if_needed()
+
+    plot.hover()
+
+    expect(page.locator(".curve[data-metric=loss] .curve-value")).to_have_text(re.compile(rf"^{unit} [\d.,]+: 1\. "))
 
 
 def test_groups_have_a_mean(page: Page, runs: list[str]):

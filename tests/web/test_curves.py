@@ -1,5 +1,6 @@
 """The curves of a job in a browser: drawn, moving, zoomed, smoothed, as a table and as files."""
 
+import re
 from collections.abc import Iterator
 from typing import Literal
 
@@ -17,7 +18,7 @@ from trainyard import hooks
 run = hooks.init(can_checkpoint=True)
 for step in range(1, 5000):
     time.sleep(0.05 if step > 300 else 0.001)
-    run.progress(step, 5000, epoch=step / 100)
+    run.progress(step, 5000, epoch=step / 100, tokens=10 * step)
     many = {{f"part_{{n:02}}": step / (n + 1) for n in range(24)}}
     first = {{"loss": 5 / step, "eval_loss": 6 / step, {CANARY!r}: 1.0, "cpu_percent": 50.0}}
     run.log_metrics({{**first, **many}}, step=step)
@@ -117,6 +118,16 @@ def test_cursors_move_together(curves: Page) -> None:
 
     value = panel(curves, "loss").locator(".curve-value").inner_text()
     expect(panel(curves, "part_00").locator(".curve-value")).to_contain_text(value.split(" at ")[1].split(" · ")[0])
+
+
+@pytest.mark.parametrize(
+    ("x", "where"), [("epoch", r"at epoch [\d.]+$"), ("time", r"at \d+:\d\d:\d\d"), ("tokens", r"at tokens [\d.,]+$")]
+)
+def test_curves_have_other_axes(curves: Page, x: str, where: str) -> None:
+    curves.get_by_label("Horizontal axis").select_option(x)
+    panel(curves, "loss").locator(".u-over").hover()
+
+    expect(panel(curves, "loss").locator(".curve-value")).to_have_text(re.compile(where))
 
 
 def test_settings_are_in_the_address(curves: Page, job: str) -> None:

@@ -206,3 +206,18 @@ def test_the_facts_and_the_loss_follow_a_job_from_its_submission(page: Page, sit
 
     site.ask("POST", f"/v1/jobs/{job_id}/cancel")
     expect(facts.locator("dt:text-is('Ended')")).to_be_visible()
+
+
+def test_text_is_copied_where_the_browser_gives_no_clipboard(page: Page, site: Site, jobs: dict[str, str]):
+    page.add_init_script("Object.defineProperty(Navigator.prototype, 'clipboard', {value: undefined})")
+    page.goto(f"/ui/jobs/{jobs['kept']}/access")
+    button = page.get_by_role("button", name="Copy").first
+    text = button.get_attribute("data-copy") or ""
+
+    button.click()
+
+    expect(page.get_by_role("button", name="Copied")).to_be_focused()
+    page.goto("/ui/jobs")
+    page.get_by_label("Name begins with").focus()
+    page.keyboard.press("Control+v")
+    expect(page.get_by_label("Name begins with")).to_have_value(text)

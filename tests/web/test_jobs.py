@@ -91,6 +91,35 @@ def test_the_selection_is_never_away_while_the_list_is_replaced(page: Page, site
     expect(page.locator("body")).to_have_attribute("data-seen", "true")
 
 
+def test_jobs_of_several_pages_stay_selected_and_are_compared(page: Page, site: Site):
+    site.ask("POST", "/v1/queues", {"name": "many", "paused": True})
+    for i in range(52):
+        site.submit(f"of-pages {i:02}", scheduling_config={"queue": "many"})
+    open_list(page, "of-pages")
+    page.get_by_label("Select of-pages 51").check()
+    page.get_by_role("link", name="Next page").click()
+    page.get_by_label("Select of-pages 00").check()
+    expect(page.locator("#selected-count")).to_have_text("2 selected, 1 of them not on this page")
+    page.reload()
+    expect(page.get_by_label("Select of-pages 00")).to_be_checked()
+
+    page.get_by_role("button", name="Compare").click()
+
+    expect(page.get_by_role("heading", name="Compare 2 jobs")).to_be_visible()
+    page.get_by_label("Add a job").fill("of-pages 30")
+    page.get_by_role("button", name="Apply").click()
+    expect(page.get_by_role("heading", name="Compare 3 jobs")).to_be_visible()
+    page.goto("/ui/jobs?name=of-pages&state=waiting")
+    expect(page.get_by_text("Select jobs to compare them")).to_be_visible()  # another list
+    page.get_by_label("Select all jobs of this page").check()
+    page.get_by_role("link", name="Next page").click()
+    page.get_by_role("group", name="Selected jobs").get_by_role("button", name="Cancel").click()
+    page.get_by_role("button", name="Cancel jobs").click()
+    expect(page.locator("#results")).to_contain_text("50 of 50 jobs: the cancellation is accepted")
+    page.get_by_role("button", name="Clear selection").click()
+    expect(page.get_by_text("Select jobs to compare them")).to_be_visible()
+
+
 def test_two_selected_jobs_are_compared_by_keyboard_alone(page: Page, site: Site):
     for i in range(2):
         site.submit(f"by-keys {i}", steps=600 + i)

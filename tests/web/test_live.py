@@ -1,11 +1,14 @@
 """Pages follow what happens: by a stream for each visible tab, without one by questions, and after interruptions."""
 
+import os
 import re
+import signal
 import time
 from typing import Any
 
 from playwright.sync_api import BrowserContext, Page, expect
 
+from tests.systems.running_up import wait_until
 from tests.web.site import FEEDS, Site
 
 HIDE = """(hidden) => {
@@ -14,6 +17,12 @@ HIDE = """(hidden) => {
 }"""
 # What is at once takes a second, on a busy machine some; what does not happen at once would take minutes.
 MOST_SECONDS = 20
+# What the page has said of its connection since then.
+SAID = """() => {
+    const label = document.getElementById("live-state");
+    window.said = [label.textContent];
+    new MutationObserver(() => said.push(label.textContent)).observe(label, {childList: true});
+}"""
 LIVE_OR_POLLS = re.compile("^(live|every 5 s)$")
 
 
@@ -23,6 +32,13 @@ def state(page: Page) -> Any:
 
 def row(page: Page, name: str) -> Any:
     return page.get_by_role("row").filter(has_text=name)
+
+
+def answers(site: Site) -> bool:
+    try:
+        return site.running.get("/v1/jobs?page_size=1")[0] == 200
+    except OSError:  # while it starts
+        return False
 
 
 def test_the_overview_moves_by_itself(page: Page, context: BrowserContext, site: Site):
@@ -99,6 +115,23 @@ def test_an_interrupted_page_says_so_and_goes_on(page: Page, context: BrowserCon
     context.set_offline(False)
 
     state(page).to_have_text("live")
+
+
+def test_pages_go_on_after_a_restart_of_the_server(page: Page, site: Site, owned_pids: set[int]):
+    page.goto("/ui/")
+    state(page).to_have_text("live")
+    page.evaluate(SAID)
+    before = site.running.pid_of("api")
+
+    os.kill(before, signal.SIGTERM)
+    wait_until(lambda: site.running.pid_of("api") != before, 60)  # what has started it starts it again
+    owned_pids.add(site.running.pid_of("api"))
+    wait_until(lambda: answers(site), 120)
+    site.submit("after-restart", steps=600)
+
+    expect(row(page, "after-restart")).to_have_count(1)
+    state(page).to_have_text("live")
+    assert {"offline", "every 5 s"} & set(page.evaluate("said"))
 
 
 def test_the_overview_has_no_violations(page: Page, site: Site, violations: Any):

@@ -24,6 +24,9 @@ class LineageLink(TypedDict):
     source: str
     target: str
     relation: str
+    sha256: str | None
+    sampled_sha256: str | None
+    commit: str | None
 
 
 class Lineage(TypedDict):

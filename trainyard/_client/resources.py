@@ -135,19 +135,22 @@ class Projects:
         quota: Mapping[str, Any] | None = None,
         sessions: str | None = None,
         claims: str | None = None,
+        auto_services: str | None = None,
         required_capabilities: Sequence[str] | None = None,
     ) -> records.Project:
         """Omitted fields and limits are unchanged; a limit of None is removed.
 
         ``sessions``: whether people may reach its running jobs; allowed, recorded or off. ``claims``: whether its jobs
-        may make volume claims; create or use. ``required_capabilities``: what nodes of its jobs must have, such as
-        ``sandbox:full``; an empty list demands nothing.
+        may make volume claims; create or use. ``auto_services``: whether the first request for a model without a
+        service makes one; on, off, or default for what the gateways' settings say. ``required_capabilities``: what
+        nodes of its jobs must have, such as ``sandbox:full``; an empty list demands nothing.
         """
         body = without_unset(
             description=description,
             quota=quota,
             sessions=sessions,
             claims=claims,
+            auto_services=auto_services,
             required_capabilities=required_capabilities,
         )
         return cast("records.Project", self._calls.record("PATCH", f"/v1/projects/{quote(name)}", body=body))
@@ -173,10 +176,29 @@ class Keys:
         return cast("records.Key", self._calls.record("GET", f"/v1/keys/{quote(key_id)}"))
 
     def create(
-        self, *, role: str = "user", project: str | None = None, name: str = "", expires_days: int | None = None
+        self,
+        *,
+        role: str = "user",
+        project: str | None = None,
+        name: str = "",
+        expires_days: int | None = None,
+        requests_per_minute: int | None = None,
+        tokens_per_minute: int | None = None,
     ) -> records.NewKey:
-        body = without_unset(role=role, project=project, name=name, expires_days=expires_days)
+        """The limits are of requests to models; without them those of the gateways' settings hold."""
+        body = without_unset(
+            role=role,
+            project=project,
+            name=name,
+            expires_days=expires_days,
+            requests_per_minute=requests_per_minute,
+            tokens_per_minute=tokens_per_minute,
+        )
         return cast("records.NewKey", self._calls.record("POST", "/v1/keys", body=body))
+
+    def change(self, key_id: str, **limits: int | None) -> records.Key:
+        """``requests_per_minute`` and ``tokens_per_minute`` of requests to models; None: as the gateways' settings."""
+        return cast("records.Key", self._calls.record("PATCH", f"/v1/keys/{quote(key_id)}", body=limits))
 
     def rotate(self, key_id: str, *, grace_seconds: int | None = None) -> records.NewKey:
         """Replace a key; the old one stays valid for ``grace_seconds``."""

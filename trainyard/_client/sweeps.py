@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from typing import Any, Literal, cast
 
 from trainyard import records
@@ -36,9 +37,21 @@ class Sweeps:
         calls = Calls(self._calls.http, patience) if patience else self._calls
         return cast("records.Sweep", calls.record("GET", _sweep(sweep_id)))
 
-    def list(self, *, status: Iterable[str] = (), order_by: str = "", **filters: str) -> Iterator[records.Sweep]:
-        """Sweeps that match all filters, newest first, page after page; ``filters``: ``name``, ``project``."""
-        query = query_of(status=as_list(status), order_by=order_by, **filters)
+    def list(
+        self,
+        *,
+        status: Iterable[str] = (),
+        labels: Mapping[str, str] | None = None,
+        order_by: str = "",
+        **filters: str | datetime,
+    ) -> Iterator[records.Sweep]:
+        """Sweeps that match all filters, newest first, page after page.
+
+        ``filters``: ``name``, ``project``, ``created_after``, ``created_before``, ``created_by`` (the id of a key, or
+        `me`), ``handle`` (an id, a name, or the end of an id).
+        """
+        of_labels = {f"labels.{key}": value for key, value in (labels or {}).items()}
+        query = query_of(status=as_list(status), order_by=order_by, **of_labels, **filters)
         return cast("Iterator[records.Sweep]", self._calls.pages("/v1/sweeps", "sweeps", query))
 
     def change(
@@ -126,9 +139,14 @@ class Sweeps:
         query = query_of(top=top, document="true" if document else "")
         return cast("records.BestTrials", self._calls.record("GET", f"{_sweep(sweep_id)}/best", query=query)["trials"])
 
-    def replay(self, sweep_id: str) -> records.Replay:
-        """Compute every suggestion and every decision again from what is stored, and compare."""
-        return cast("records.Replay", self._calls.record("GET", f"{_sweep(sweep_id)}/replay"))
+    def replay(self, sweep_id: str, *, first: int | None = None, last: int | None = None) -> records.Replay:
+        """Compute every suggestion and every decision again from what is stored, and compare.
+
+        ``first`` and ``last``: only of the trials with these numbers, as of a sweep that is too large for one request;
+        with ``first`` alone as many as one request computes, and ``next_from`` of the answer is the next one.
+        """
+        query = query_of(**{"from": first, "to": last})
+        return cast("records.Replay", self._calls.record("GET", f"{_sweep(sweep_id)}/replay", query=query))
 
     def events(self, sweep_id: str) -> Iterator[records.Event]:
         """The sweep's history, oldest first."""

@@ -18,7 +18,9 @@ from trainyard.protocol.session import Saved, Session
 
 
 class Run:
-    """One rank of a run. `hooks.init()` creates it; reports of ranks other than 0 are not shown."""
+    """One rank of a run. `hooks.init()` creates it; reports of ranks other than 0 are not shown, but for metrics
+    of the first rank of a role, which appear as `ROLE/name`.
+    """
 
     def __init__(self, session: Session, spec: RunSpec, agreement: Agreement | None) -> None:
         identity = session.identity

@@ -39,7 +39,8 @@ def start(defaults: Mapping[str, Any], *, can_checkpoint: bool) -> Run:
     identity = Identity.of(spec, rank=rank, world_size=world_size)
     agreement = None
     if channel:
-        session: Session = SupervisedSession(channel, identity, can_checkpoint=can_checkpoint)
+        leads_role = any((each.first_rank, each.index) == (rank, 0) for each in spec.instances)
+        session: Session = SupervisedSession(channel, identity, can_checkpoint=can_checkpoint, leads_role=leads_role)
         session.phase("TRAINING")
         agreement = _agreement(session) if spec.agree_on_stops else None
     else:

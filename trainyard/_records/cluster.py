@@ -95,6 +95,7 @@ class Project(TypedDict):
     egress: list[str]
     sessions: str
     claims: str
+    auto_services: str
     required_capabilities: list[str]
     created_at: str
 

@@ -2,6 +2,8 @@
 
 from typing import Any, TypedDict
 
+from trainyard._records.reports import Artifact, TrainingReport
+
 SWEEP_TERMINAL = frozenset({"COMPLETED", "CANCELLED", "FAILED"})
 Value = int | float | bool | str
 
@@ -18,6 +20,7 @@ class SweepPlan(TypedDict):
 
     valid: bool
     grid_size: int | None
+    device_hours_at_most: float | None
     rungs: list[dict[str, float]]
     suggestions: list[dict[str, Value]]
     trunks: list[dict[str, int]]  # trial, forked_from, step
@@ -140,20 +143,30 @@ class Trial(TypedDict):
 
 class BestTrial(Trial):
     """``document`` is the trial's job document, ready to be submitted; None unless requested. ``earlier`` is None but
-    for an earlier result, whose number is below 0.
+    for an earlier result, whose number is below 0. ``report`` is as of `Job.report`, but for its evaluations, and None
+    where the job was deleted; ``artifacts`` are the files of its model: path, size_bytes, sha256.
     """
 
     earlier: EarlierResult | None
     document: dict[str, Any] | None
+    report: TrainingReport | None
+    artifacts: list[Artifact]
 
 
-class Replay(TypedDict):
-    """``differences`` name what was stored and what was computed again; none are expected."""
-
-    is_equal: bool
-    suggestions: int
-    decisions: int
-    differences: list[dict[str, Any]]
+# ``differences`` name what was stored and what was computed again; none are expected. It is of the trials ``from`` to
+# ``to``; ``next_from`` is the first one after them, None if there is none.
+Replay = TypedDict(
+    "Replay",
+    {
+        "is_equal": bool,
+        "suggestions": int,
+        "decisions": int,
+        "differences": list[dict[str, Any]],
+        "from": int,
+        "to": int | None,
+        "next_from": int | None,
+    },
+)
 
 
 # For annotations in classes that have a method `list`.

@@ -105,6 +105,7 @@ class RunSpec:
     proxy_port: int = 0  # of loopback, where an HTTP proxy leads out of the sandbox; 0: there is none
     resource_limits: Document = field(default_factory=dict)  # as workers.rank.resource_limits sets them
     keep_seconds: int = 0  # how long the sandbox stays after a rank has failed
+    terminal: bool = False  # the output of the ranks is a terminal
     instances: tuple[RoleInstance, ...] = ()
     tasks: Document = field(default_factory=dict)
 

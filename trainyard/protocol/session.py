@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from trainyard._hooks import stacks as _stacks
 from trainyard.protocol import checkpoint_manifest, messages
+from trainyard.protocol import stacks as _stacks
 from trainyard.protocol.channel import Channel, Message
 from trainyard.protocol.commands import CheckpointNotSaved, ModelAnswered, ReceivedCommands, WriteStacks, parse
 from trainyard.protocol.messages import AskModel, FetchAdapter, Progress, Report, Result, fields_of
@@ -57,7 +57,9 @@ class Saved:
 
 
 class Session(Protocol):
-    """The interface through which hooks and built-in trainers report. Only rank 0's reports are sent."""
+    """The interface through which hooks and built-in trainers report. Only rank 0's reports are sent,
+    and metrics of the first rank of each role.
+    """
 
     identity: Identity
     commands: ReceivedCommands
@@ -86,11 +88,14 @@ class SupervisedSession:
         identity: Identity,
         *,
         can_checkpoint: bool,
+        leads_role: bool = False,
         on_orphaned: Callable[[], None] | None = None,
     ) -> None:
+        """``leads_role``: metrics of this rank are shown as those of its role, where it is not rank 0."""
         self.identity = identity
         self.commands = ReceivedCommands()
         self._leads = identity.rank == 0
+        self._has_metrics = self._leads or leads_role
         self._sections: list[tuple[str, float | None]] = []
         self._committed = 0
         self._in_flight: str | None = None
@@ -129,7 +134,7 @@ class SupervisedSession:
             self._channel.send_newest(progress.type, fields_of(progress))
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
-        if self._leads and values:
+        if self._has_metrics and values:
             point = messages.MetricPoint(
                 step=step, at=datetime.now(UTC), values={str(name): values[name] for name in values}
             )

@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from huggingface_hub import HfApi, hf_hub_download, hf_hub_url
@@ -45,7 +45,8 @@ def fetch(context: Context, item: Item) -> list[FetchedFile]:
     repository = _Repository(context, where, token)
     listed = repository.listed(keep=item.kind == "model")
     chosen = _chosen(context, item, where, listed.files)
-    return fetch_all(context, item, repository.remotes(chosen, listed.commit))
+    files = fetch_all(context, item, repository.remotes(chosen, listed.commit))
+    return [replace(file, commit=listed.commit) for file in files]
 
 
 def _where(item: Item) -> HubPlace:

@@ -46,10 +46,13 @@ class Item:
 
 @dataclass(frozen=True, kw_only=True)
 class FetchedFile:
+    """``commit``: of the hub's repository that it comes from."""
+
     path: str
     name: str
     size_bytes: int
     sha256: str
+    commit: str = ""
 
 
 _DIRECTORIES = ("pvc_dir", "oci_dir", "obs_dir")

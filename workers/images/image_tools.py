@@ -76,14 +76,19 @@ class ImageTools:
         )
 
     def digest(self, reference: ImageReference) -> str:
-        """64 hex digits of the manifest that the registry has now. Raises AttemptFailed for another one than named."""
-        found = hashlib.sha256(self._manifest(reference)).hexdigest()
+        """64 hex digits of the manifest that the registry has now. Raises AttemptFailed for another one than named, and
+        for layers that are too large already as they are fetched, compressed.
+        """
+        manifest = self._manifest(reference)
+        found = hashlib.sha256(manifest).hexdigest()
         if reference.digest and reference.digest != f"sha256:{found}":
             raise AttemptFailed(
                 "INVALID_CONFIG",
                 f"resource_config.image.reference: the registry's {reference.name} has the digest sha256:{found}, "
                 f"not {reference.digest}",
             )
+        if layers_bytes(manifest) > self.max_bytes:
+            raise self._too_large()
         return found
 
     def _manifest(self, reference: ImageReference) -> bytes:
@@ -210,11 +215,26 @@ class ImageTools:
 
     def _check_size(self) -> None:
         if allocated_bytes(self.directory) > self.max_bytes:
-            raise AttemptFailed(
-                "INVALID_CONFIG",
-                f"resource_config.image: it takes more than {self.max_bytes} bytes; make it smaller, or have the "
-                "operator raise TRAINYARD_IMAGES_MAX_BYTES",
-            )
+            raise self._too_large()
+
+    def _too_large(self) -> AttemptFailed:
+        return AttemptFailed(
+            "INVALID_CONFIG",
+            f"resource_config.image: it takes more than {self.max_bytes} bytes; make it smaller, or have the "
+            "operator raise TRAINYARD_IMAGES_MAX_BYTES",
+        )
+
+
+def layers_bytes(manifest: bytes) -> int:
+    """Size of the layers that an image's manifest names; 0 for a list of manifests, and for what is none.
+
+    See the OCI image specification, "Image Manifest"; the registry's own is the same there.
+    """
+    try:
+        layers = json.loads(manifest)["layers"]
+        return sum(int(each["size"]) for each in layers)
+    except (ValueError, KeyError, TypeError):
+        return 0  # nothing can be known of it before it is fetched
 
 
 def _address(reference: ImageReference) -> str:

@@ -26,8 +26,10 @@ from app.domain.spec.frameworks.requirements import (
     NETWORK,
     OWN_USER,
     PEERS,
+    STRUCTURED,
     WANDB_CLIENT,
 )
+from app.host.gpu_devices import UnknownGpuFiles, gpu_files
 from app.host.guarded_ports import lack_of_guards
 from app.host.images import lack_of_images
 from app.host.landlock import lack_of_landlock
@@ -74,7 +76,7 @@ def found_capabilities(sandbox: str, data_dir: Path, *, uids: str = "", network:
     """Capabilities detected on this node, in addition to the configured ones; ``sandbox``, ``uids`` and ``network``
     are settings.
     """
-    extras = (extra.name for extra in (*EXTRAS.values(), EXPORT, EVALUATE) if _has_module(extra.module))
+    extras = (extra.name for extra in (*EXTRAS.values(), EXPORT, EVALUATE, STRUCTURED) if _has_module(extra.module))
     limits = (LIMITS,) if set(find_hierarchies().parents) == set(CONTROLLERS) else ()
     shown = () if sandbox in WITHOUT_NAMESPACES else (MOUNTS,)
     # The client is started in a sandbox alone: it connects by a program of its own.
@@ -150,6 +152,16 @@ def find_gpus(nvml: InventoryNvml | None = pynvml, visible: str | None = None) -
         return grouped([each.device for each in every], links)
     ours = visible_indices(listed, [*gpus, *(part for parts in slices.values() for part in parts)])
     return grouped([each.device for each in every if {each.device.index, gpu_of(each.device.index)} & ours], links)
+
+
+def lack_of_gpu_files(devices: Sequence[Device]) -> str:
+    """Why jobs can't get these GPUs apart from each other; empty where they can."""
+    indices = sorted({gpu_of(each.index) for each in devices if not each.is_cpu and not each.simulated})
+    try:
+        gpu_files(indices)
+    except UnknownGpuFiles as error:
+        return str(error)
+    return ""
 
 
 def visible_indices(listed: str, gpus: Sequence[Gpu]) -> set[int]:

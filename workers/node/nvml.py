@@ -98,6 +98,20 @@ class InventoryNvml(LinkNvml, Protocol):
     def nvmlDeviceGetMigDeviceHandleByIndex(self, handle: object, number: int, /) -> object: ...
 
 
+class MigNvml(Protocol):
+    """All that the numbers of MIG slices take."""
+
+    def nvmlInit(self) -> None: ...
+
+    def nvmlShutdown(self) -> None: ...
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str, /) -> object: ...
+
+    def nvmlDeviceGetGpuInstanceId(self, handle: object, /) -> int: ...
+
+    def nvmlDeviceGetComputeInstanceId(self, handle: object, /) -> int: ...
+
+
 class UsageNvml(Nvml, Protocol):
     """For the use and the faults of GPUs."""
 

@@ -9,7 +9,7 @@ import os
 import platform
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from importlib import metadata
@@ -21,10 +21,11 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from app.database.engine import Database
 from app.domain.errors import NotFound, Unavailable
-from app.domain.nodes.sandboxes import BUBBLEWRAP, why_none
+from app.domain.nodes.sandboxes import BELOW, BUBBLEWRAP, PROCESS, UNDIVIDED, why_none
 from app.domain.routing import dispatch_queue
 from app.domain.scheduling.data_locality import Holding
-from app.domain.spec.frameworks.requirements import OWN_USER, PEERS
+from app.domain.scheduling.resources import Device
+from app.domain.spec.frameworks.requirements import OWN_USER, PEERS, how_to_offer
 from app.host.guarded_ports import sweep_guards
 from app.host.own_users import lack_of_users, record_verdict, uid_range
 from app.host.processes import place
@@ -36,7 +37,7 @@ from workers.fetching.cache_index import CacheIndex
 from workers.node.attempt_manager import AttemptManager
 from workers.node.background_thread import PeriodicThread
 from workers.node.device_samples import DeviceSamples
-from workers.node.inventory import found_capabilities, take_inventory
+from workers.node.inventory import found_capabilities, lack_of_gpu_files, take_inventory
 from workers.node.node_config import NodeConfig, read_node_config
 from workers.node.warm_starts import WarmStarts
 from workers.prepare.inputs.input_library import FETCHED
@@ -90,7 +91,7 @@ class Node:
         config = read_node_config(settings.node.config)
         heartbeat_seconds = config.limits.heartbeat_seconds or settings.node.heartbeat_seconds
         self._report = make_report(settings, config)
-        self._configured_sandbox = settings.node.sandbox
+        self._settings = settings
         self._registered = False
         self._sandbox_checked_at = time.monotonic()
         self._holdings = CacheIndex(settings.data.dir.resolve() / "cache" / FETCHED)
@@ -158,9 +159,10 @@ class Node:
         if not why_none(self._report.sandbox) or now < self._sandbox_checked_at + SANDBOX_RECHECK_SECONDS:
             return
         self._sandbox_checked_at = now
-        found = _sandbox(self._configured_sandbox, was=self._report.sandbox)
-        if found != self._report.sandbox:
-            self._report, self._registered = replace(self._report, sandbox=found), False
+        report = self._report
+        found = _sandbox(self._settings, report.devices, report.capabilities, was=report.sandbox)
+        if found != report.sandbox:
+            self._report, self._registered = replace(report, sandbox=found), False
 
 
 def make_report(settings: Settings, config: NodeConfig) -> NodeReport:
@@ -168,17 +170,18 @@ def make_report(settings: Settings, config: NodeConfig) -> NodeReport:
     impossible.
     """
     inventory = take_inventory(config, settings.data.dir)
+    capabilities = tuple(sorted({*config.capabilities, *_found_capabilities(settings)}))
     return NodeReport(
         name=_checked(node_name(settings)),
         devices=inventory.devices,
         cpu_cores=inventory.cpu_cores,
         ram_mb=inventory.ram_mb,
         storage_mb=inventory.storage_mb,
-        sandbox=_sandbox(settings.node.sandbox),
+        sandbox=_sandbox(settings, inventory.devices, capabilities),
         version=_version(),
         boot_id=place(),
         labels=config.labels,
-        capabilities=tuple(sorted({*config.capabilities, *_found_capabilities(settings)})),
+        capabilities=capabilities,
         limits=config.jobs,
         arch=platform.machine()[:32],
     )
@@ -197,16 +200,29 @@ def _found_capabilities(settings: Settings) -> tuple[str, ...]:
     return (*found, *package_capabilities(settings.packages, settings.node.software))
 
 
-def _sandbox(wanted: str, *, was: str = "") -> str:
-    """The sandbox of this node, or why it has none. ``was`` is the last known state, which is not logged again."""
+def _sandbox(settings: Settings, devices: Sequence[Device], capabilities: Collection[str], *, was: str = "") -> str:
+    """The sandbox of this node, or why it takes no jobs. ``was`` is the last known state, which is not logged again.
+
+    Raises SandboxUnavailable when the configured one is impossible.
+    """
+    found, why = _chosen(settings.node.sandbox)
+    if not why and (missing := sorted(set(settings.node.sandbox_least).difference(capabilities))):
+        found, why = BELOW, "; ".join(map(how_to_offer, missing))
+    if not why and settings.node.sandbox != PROCESS:
+        found, why = (UNDIVIDED, lack) if (lack := lack_of_gpu_files(devices)) else (found, "")
+    if why and found != was:
+        log.warning("this node accepts no jobs: it %s: %s", why_none(found), why)
+    return found
+
+
+def _chosen(wanted: str) -> tuple[str, str]:
+    """What this machine has, and why it is none."""
     try:
-        return choose_sandbox(wanted).reported
+        return choose_sandbox(wanted).reported, ""
     except SandboxUnavailable as error:
         if wanted == BUBBLEWRAP:
             raise
-        if error.kind != was:
-            log.warning("this node accepts no jobs until it has a sandbox: %s", error)
-        return error.kind
+        return error.kind, str(error)
 
 
 def _checked(name: str) -> str:

@@ -14,7 +14,7 @@ from workers.attempt_failed import AttemptFailed
 from workers.fetching.uris import shown
 from workers.prepare.inputs.input_library import LocalData
 from workers.prepare.inputs.recorded_digests import SOURCES, WEIGHTS, digests_in
-from workers.prepare.resume_point import Rejected, StartPoint, fetched
+from workers.prepare.inputs.resume_point import Rejected, StartPoint, fetched
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from app.domain.spec.frameworks.requirements import FULL
 from app.domain.spec.model import ResourceConfig
 from app.domain.spec.role_documents import document_of
 from app.services.attempts.work_orders import Work
@@ -14,9 +15,13 @@ from config.settings import Settings
 from workers.attempt_failed import AttemptFailed
 from workers.rank.resource_limits import LOCKED_MB, OPEN_FILES, PROCESSES, STACK_MB, most_possible
 from workers.sandbox import control_groups
-from workers.sandbox.control_groups import Hierarchies, Limits, find_hierarchies
+from workers.sandbox.control_groups import CONTROLLERS, Hierarchies, Limits, find_hierarchies
 from workers.sandbox.cores import OwnCores, take_cores
 from workers.sandbox.sandbox import BUBBLEWRAP, Sandbox
+
+# Two cores bore 128 processes of a job that all compute; 512 cost other jobs an attempt
+# (docs/benchmarks/2026-11-28-hostile.md).
+_PER_CORE, _LEAST_PROCESSES = 64, 128
 
 # The first version of Linux that counts the processes of a user in each user namespace apart.
 _COUNTS_APART = (5, 14)
@@ -35,6 +40,9 @@ class LimitsHere:
 def limits_here(work: Work, settings: Settings, sandbox: Sandbox) -> LimitsHere:
     """Raises AttemptFailed where this node can't hold a limit that the job requires."""
     resources, groups = work.document.resource_config, find_hierarchies()
+    if FULL in settings.node.sandbox_least and groups.parents.keys() != set(CONTROLLERS):  # lost since it was placed
+        raise AttemptFailed("INTERNAL", f"this node can make no control groups, and its operator demands {FULL} of it")
+    settings = with_most_processes(settings, ranks=len(work.devices))
     limits = limits_of(resources, settings, groups)
     of_processes = resource_limits_of(resources, settings, groups, sandbox)
     cores = own_cores(reserved_cores(work), resources, settings)
@@ -46,6 +54,14 @@ def limits_here(work: Work, settings: Settings, sandbox: Sandbox) -> LimitsHere:
     )
 
 
+def with_most_processes(settings: Settings, *, ranks: int) -> Settings:
+    """The settings, with a number of processes where they leave it to the machine and the job."""
+    if settings.node.max_processes >= 0:
+        return settings
+    most = max(_LEAST_PROCESSES, _PER_CORE * max(ranks, len(os.sched_getaffinity(0))))
+    return replace(settings, node=replace(settings.node, max_processes=most))
+
+
 def limits_of(resources: ResourceConfig, settings: Settings, groups: Hierarchies) -> Limits:
     """Raises AttemptFailed where this node can't hold a limit that the job requires."""
     asked = resources.limits
@@ -54,7 +70,7 @@ def limits_of(resources: ResourceConfig, settings: Settings, groups: Hierarchies
         raise AttemptFailed(
             "INTERNAL",
             f"this node can't hold resource_config.limits: it may make no control groups for {', '.join(missing)}; run "
-            "its worker as root, or in a systemd unit with Delegate=yes",
+            "its worker as root",
         )
     return replace(
         wanted,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.domain.spec.frameworks.requirements import OWN_USER
-from app.host.gpu_devices import closed_files, gpu_files
+from app.host.gpu_devices import closed_files
 from app.host.own_users import Source, as_user, lack_by, recorded_lack, stage, staged, uid_range
 from config.settings import Settings
 from workers.attempt_failed import AttemptFailed
@@ -85,7 +85,7 @@ def _user_or_lack(settings: Settings, view: FilesystemView, sandbox: Sandbox) ->
         return _Lack("its worker is not root, or TRAINYARD_NODE_UIDS is empty there", is_usual=True)
     if why := recorded_lack(view.data_dir):
         return _Lack(why)
-    if why := lack_by(closed_files(gpu_files(view.gpus))):
+    if why := lack_by(closed_files(view.devices)):
         return _Lack(why)
     try:
         user = take_user(uid_range(settings.node.uids))

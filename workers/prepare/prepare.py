@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from app.database.engine import Database
+from app.domain.model_cards.inputs import ReadInputs
 from app.domain.nodes.sandboxes import WITHOUT_NAMESPACES
-from app.domain.scheduling.resources import gpu_of
 from app.domain.spec.credentials import access_of, texts_of
 from app.domain.spec.document import judging_job, judging_model
 from app.domain.spec.frameworks.custom import checkpoint_glob, launcher
@@ -38,14 +38,17 @@ from workers.images.named_field import naming
 from workers.job_secrets import opened_secrets
 from workers.prepare.benchmark_files import find_benchmark_files
 from workers.prepare.inputs.input_library import Library, LocalData, Sources
-from workers.prepare.inputs.kept_tokens import KeptTokens, kept_tokens
+from workers.prepare.inputs.kept_tokens import KeptTokens, with_kept_tokens
 from workers.prepare.inputs.model_files import digest_of
 from workers.prepare.inputs.model_weights import with_results
 from workers.prepare.inputs.named_files import named_files
+from workers.prepare.inputs.read_inputs import read_inputs
 from workers.prepare.inputs.resolve_inputs import DataRequest, ModelRequest, find, find_script
+from workers.prepare.inputs.resume_point import StartPoint, refuse_changed_reward
 from workers.prepare.inputs.uploaded_data import uploads_of
 from workers.prepare.job_account import account_of
 from workers.prepare.job_claims import refuse_new_outputs
+from workers.prepare.job_devices import device_files
 from workers.prepare.job_image import JobImage, with_image
 from workers.prepare.job_mounts import Mounted, check_placements, with_mounts
 from workers.prepare.limits import limits_here
@@ -54,7 +57,6 @@ from workers.prepare.packages.job_packages import JobPackages, with_packages
 from workers.prepare.private_paths import private_paths
 from workers.prepare.programs.program import device_uuids, find_program, job_environment, program
 from workers.prepare.programs.roles import RolesHere, with_roles
-from workers.prepare.resume_point import StartPoint, refuse_changed_reward
 from workers.prepare.start import find_start
 from workers.publishing.preflight import check_output
 from workers.run_dir.layout import RunDirectory, write_atomically
@@ -75,17 +77,18 @@ class Prepared:
     tokens: KeptTokens | None = None  # to keep when the ranks have stored them
     image: JobImage | None = None
     packages: JobPackages | None = None
+    inputs: ReadInputs | None = None
 
 
 def prepare(
     settings: Settings, db: Database, storage: Storage, work: Work, run: RunDirectory, redaction: Redaction
 ) -> Prepared:
     """Resolve and check all inputs, and write spec.json. Raises AttemptFailed with the precise cause."""
-    secrets = opened_secrets(settings, work.sealed_secrets)
-    redaction.add(texts_of(secrets))  # before anything can log them
+    redaction.add(texts_of(secrets := opened_secrets(settings, work.sealed_secrets)))  # before anything can log them
     required = _checked_demands(settings, db, work)  # first: it is quick, and what is fetched next may not be
     library = library_for(settings, db, work.project, secrets)
     sources, model = with_results(db, storage, work, find_sources(library, work.framework, work.document), run.path)
+    inputs = read_inputs(library, work.document.training_config.base_model, sources)
     weights = "" if work.is_training else digest_of(_model_paths(sources), library.opened)
     start = find_start(storage, work, run, sources, weights)
     spec = make_spec(work, run, sources, start, proxy_port=proxy_port(settings, work))
@@ -94,9 +97,7 @@ def prepare(
     spec = replace(spec, max_output_files=settings.storage.max_output_files, resource_limits=held.of_processes)
     refuse_changed_reward(start, spec.reward_sha256)
     environment = job_environment(work.document.training_config.environment, secrets)
-    tokens = kept_tokens(library, spec, sources, environment) if work.is_training else None
-    if (stored := tokens.restore() if tokens is not None else None) is not None:
-        spec, tokens = replace(spec, tokens_path=str(stored)), None
+    spec, tokens, stored = with_kept_tokens(library, spec, sources, environment, is_training=work.is_training)
     image = with_image(spec, work.document_here, settings, library, sandbox)
     packages = with_packages(image.spec, work.document, settings, library, sandbox, environment, sources.code)
     roles = with_roles(packages, RolesHere(settings, work, library, sandbox, run, redaction, image), sources, secrets)
@@ -116,7 +117,9 @@ def prepare(
         cores=held.cores,
         role_environments=roles.environments,
     )
-    return Prepared(plan=plan, start=start, redaction=redaction, tokens=tokens, image=image, packages=packages)
+    return Prepared(
+        plan=plan, start=start, redaction=redaction, tokens=tokens, image=image, packages=packages, inputs=inputs
+    )
 
 
 def _model_paths(sources: Sources) -> list[Path]:
@@ -145,13 +148,13 @@ def has_own_network(settings: Settings, work: Work) -> bool:
 
 
 def _checked_demands(settings: Settings, db: Database, work: Work) -> set[str]:
-    """Capabilities that the job or its project requires of the node. Raises AttemptFailed where they want a network of
-    its own or a second lock, and the ranks would have none, and where nothing could be published.
+    """Capabilities that the job, its project or the node's operator requires. Raises AttemptFailed where they want a
+    network of its own or a second lock, and the ranks would have none, and where nothing could be published.
     """
     with db.read() as session:
         words = project_demands.of_project(session, work.project).words
         may_make_claims = claims.may_create(session, work.project)
-    required = {*words, *work.document.scheduling_config.required_capabilities}
+    required = {*words, *work.document.scheduling_config.required_capabilities, *settings.node.sandbox_least}
     if NETWORK in required and not has_own_network(settings, work):
         raise AttemptFailed("INVALID_CONFIG", f"scheduling_config.required_capabilities: {NOT_ON_SEVERAL}")
     if PEERS in required and not work.is_gang and not has_own_network(settings, work):
@@ -194,7 +197,7 @@ def view_of(
         software=settings.node.software,
         protected=(run.spec, run.supervisor),
         hidden=private_paths(settings, storage),
-        gpus=tuple(map(gpu_of, spec.device_indices)) if spec.device_type == "cuda" else (),
+        devices=device_files(spec, settings.node.sandbox),
         placements=mounted.placements,
         claims=mounted.claims,
         image=image.root,
@@ -361,6 +364,7 @@ def make_spec(work: Work, run: RunDirectory, sources: Sources, start: StartPoint
         finished_shards=start.shards,
         ram_mb=work.document.resource_config.limits.ram_mb,
         proxy_port=proxy_port,
+        terminal=work.document.interactive_config.terminal,
         keep_seconds=work.document.interactive_config.keep_on_failure_seconds
         if work.framework == parsing.CUSTOM
         else 0,

@@ -10,7 +10,7 @@ from app.services.attempts.work_orders import Work
 from app.storage.storage import Storage
 from workers.prepare.finished_shards import Inputs, restore_shards
 from workers.prepare.inputs.input_library import Sources
-from workers.prepare.resume_point import StartPoint, choose_start, refuse_changed_data
+from workers.prepare.inputs.resume_point import StartPoint, choose_start, refuse_changed_data
 from workers.rank.script_checkpoints import FILES
 from workers.run_dir.layout import RunDirectory
 

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from trainyard.protocol.run_spec import RunSpec
 from workers.rank.variable_expansion import expanded, expanded_in_turn
 
+TERM = "xterm-256color"  # of ranks whose output is a terminal
 KEPT_BYTES = str(1 << 30)
 RANK_SETTINGS = {
     "HF_HUB_OFFLINE": "1",
@@ -76,6 +77,7 @@ def rank_environment(
         **_image_settings(spec),
         **os.environ,
         **RANK_SETTINGS,
+        **({"TERM": TERM} if spec.terminal else {}),
         **_memory_settings(spec),
         **job_environment,
         **ours,

@@ -13,6 +13,7 @@ from trainyard.protocol.interactive import SOCKET
 from trainyard.protocol.run_spec import RunSpec
 from workers.rank.environment import own_python, script_interpreter, session_server_environment
 from workers.rank.rank_process import as_rank
+from workers.rank.role_environment import spec_of
 
 BACKLOG = 512
 _LEAN = ("-S",)  # without site-packages, of which it needs none: people may be waiting for it
@@ -44,6 +45,7 @@ class SessionHost:
         configuration: dict[str, Any] = {
             "environments": {str(rank): dict(each) for rank, each in environments.items()},
             "directory": self._spec.directory or str(self._spec.run_dir),
+            "directories": _directories_of_roles(self._spec),
         }
         if notebook is not None:
             configuration["notebook"] = {**notebook, **_notebook(self._spec)}
@@ -114,7 +116,15 @@ class SessionHost:
         return file
 
 
+def _directories_of_roles(spec: RunSpec) -> dict[str, str]:
+    """Where the ranks of instances start, by rank, if that is another place than the job's."""
+    return {str(rank): each.directory for each in spec.instances if each.directory for rank in each.global_ranks}
+
+
 def _notebook(spec: RunSpec) -> dict[str, str]:
+    """With the packages and the directory of the first rank, whose environment it gets."""
+    if spec.instances:
+        spec = spec_of(spec, min(spec.instances, key=lambda each: each.first_rank))
     work = Path(spec.run_dir, "work")
     return {
         "python": script_interpreter(spec),

@@ -1,7 +1,8 @@
 """Limits of an attempt on this node, by control groups of the kernel: version 2, and version 1.
 
 See cgroups(7) and the kernel's admin-guide/cgroup-v2 and cgroup-v1. The group of an attempt lies below the one that the
-node worker is in, as far as that may be written: root may, and so may a systemd unit with ``Delegate=yes``.
+node worker is in, as far as that may be written: root may. In version 2 a worker in a service of systemd makes them
+below the root of all groups instead (docs/decisions/0133).
 """
 
 import contextlib
@@ -24,6 +25,8 @@ MEMORY, PROCESSES, CPU = "memory", "pids", "cpu"
 CONTROLLERS = (MEMORY, PROCESSES, CPU)
 CORES = "cpuset"  # used where it is there; the others are needed
 _MEMORY_NODES = "cpuset.mems"
+_SERVICE = ".service"
+_WEIGHT = "25"  # of all attempts together in version 2, where others have 100: the platform's processes come first
 _PERIOD_MICROSECONDS = 100_000
 _KILL_SECONDS = 1.0
 _POLL_SECONDS = 0.01
@@ -114,7 +117,7 @@ def find_hierarchies(*, proc: Path = PROC, groups: Path = GROUPS) -> Hierarchies
     """The controllers with which a group could be made just now; none without permission."""
     own = dict(_own_groups(proc))
     if (groups / "cgroup.controllers").exists():
-        return _version_2(groups / own.get("", "").lstrip("/"))
+        return _version_2(groups / own.get("", "").lstrip("/"), groups)
     parents = {}
     for name in CONTROLLERS:
         mounted = groups / name
@@ -151,16 +154,21 @@ def joining(files: Sequence[Path], command: Sequence[str]) -> Sequence[str]:
     return ["sh", "-c", _JOIN, "sh", *map(str, files), "--", *command]
 
 
-def _version_2(own: Path) -> Hierarchies:
-    base = own.parent if own.name == PLATFORM else own
+def _version_2(own: Path, root: Path) -> Hierarchies:
+    """A group whose controllers other groups have may have no processes, but for the root. So systemd could not start a
+    service again whose own group had them, while attempts of the last start continue in it.
+    """
+    is_service = own.suffix == _SERVICE
+    base = root if is_service else own.parent if own.name == PLATFORM else own
     parent = base / PARENT
     try:
         parent.mkdir(exist_ok=True)
         missing = [name for name in CONTROLLERS if name not in _words(base / "cgroup.subtree_control")]
-        if missing:
+        if missing and not is_service:
             _move_processes(base, base / PLATFORM)
         for directory in (base, parent):
             _write(directory / "cgroup.subtree_control", " ".join(f"+{name}" for name in CONTROLLERS))
+        _write(parent / "cpu.weight", _WEIGHT)
     except OSError:
         return Hierarchies({}, 2)
     if not _is_usable(parent):

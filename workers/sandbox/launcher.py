@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import subprocess
+import termios
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,6 +26,8 @@ from workers.sandbox.sandbox import BUBBLEWRAP, PROCESS, Sandbox
 from workers.sandbox.spec import Account, FilesystemView, SandboxSpec
 
 PIPE_BYTES = 1 << 20  # a rank with much output must not block on every line
+TERMINAL_SIZE = (24, 80)  # rows and columns
+_OUTPUT_MODES, _LOCAL_MODES = 1, 3  # in what tcgetattr returns
 EXIT_SECONDS = 5.0
 # AF_UNIX addresses of multiprocessing lie below TMPDIR and must fit into 108 bytes.
 LONGEST_TMPDIR = 60
@@ -126,7 +129,7 @@ def launch(plan: LaunchPlan) -> LaunchedRanks:
     """
     group = _group(plan)
     ours, theirs = socket.socketpair()
-    pipes = [_log_pipe(plan.confinement.user) for _ in range(plan.spec.local_ranks)]
+    pipes = [_log_ends(plan) for _ in range(plan.spec.local_ranks)]
     writers = [writer for _, writer in pipes]
     view = replace(plan.view, libraries=inherited_libraries())
     confinement = replace(plan.confinement, view=view, joined=group.joined)
@@ -218,6 +221,11 @@ def inherited_libraries() -> tuple[Path, ...]:
     return tuple(Path(part) for name in LIBRARIES for part in os.environ.get(name, "").split(":") if part)
 
 
+def _log_ends(plan: LaunchPlan) -> tuple[int, int]:
+    """Where the supervisor reads what a rank writes, and the rank's end."""
+    return (_log_terminal if plan.spec.terminal else _log_pipe)(plan.confinement.user)
+
+
 def _log_pipe(user: OwnUser | None) -> tuple[int, int]:
     reader, writer = os.pipe2(os.O_CLOEXEC)
     if user is not None:  # programs open their output again by its name, /dev/stdout
@@ -225,4 +233,18 @@ def _log_pipe(user: OwnUser | None) -> tuple[int, int]:
     os.set_blocking(reader, False)
     with contextlib.suppress(OSError):  # over the user's pipe quota: the default size suffices
         fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    return reader, writer
+
+
+def _log_terminal(user: OwnUser | None) -> tuple[int, int]:
+    """As a pipe: the other end gets what ranks write as it is, nothing is typed into it, and no session has it."""
+    reader, writer = os.openpty()
+    if user is not None:
+        os.fchown(writer, user.uid, user.uid)
+    attributes = termios.tcgetattr(writer)
+    attributes[_OUTPUT_MODES] &= ~termios.OPOST  # lines end with a line feed alone
+    attributes[_LOCAL_MODES] &= ~termios.ECHO
+    termios.tcsetattr(writer, termios.TCSANOW, attributes)
+    termios.tcsetwinsize(writer, TERMINAL_SIZE)
+    os.set_blocking(reader, False)
     return reader, writer

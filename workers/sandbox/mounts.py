@@ -9,7 +9,7 @@ import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from app.host.gpu_devices import GPU_LIBRARIES, driver_libraries, gpu_files
+from app.host.gpu_devices import GPU_LIBRARIES, driver_libraries
 from workers.sandbox.accounts import ACCOUNTS
 from workers.sandbox.closed_directories import is_closed, without_closed
 from workers.sandbox.node_python import python_mounts
@@ -67,7 +67,7 @@ def mounts(view: FilesystemView, *, own_user: bool = False) -> list[Mount]:
     found += [Mount(Kind.WRITABLE, path, view.temporary_dir) for path in temporary]
     found.append(Mount(Kind.WRITABLE, view.run_dir, view.run_dir))
     found += [Mount(Kind.READ_ONLY, path, path) for path in view.protected]
-    found += [Mount(Kind.DEVICE, path, path) for path in gpu_files(view.gpus)]
+    found += [Mount(Kind.DEVICE, path, path) for path in view.devices]
     return _with_placements(_with_room_for_user(found, view) if own_user else found, view, own)
 
 
@@ -97,8 +97,8 @@ def _in_image(view: FilesystemView, image: ImageRoot) -> list[Mount]:
     found += [Mount(Kind.WRITABLE, path, view.temporary_dir) for path in temporary]
     found += [Mount(Kind.WRITABLE, view.run_dir, view.run_dir), Mount(Kind.EMPTY, view.overlay_dir)]
     found += [Mount(Kind.READ_ONLY, path, path) for path in view.protected]
-    found += [Mount(Kind.DEVICE, path, path) for path in gpu_files(view.gpus)]
-    if view.gpus:
+    found += [Mount(Kind.DEVICE, path, path) for path in view.devices]
+    if view.devices:
         found += [Mount(Kind.READ_ONLY, GPU_LIBRARIES / name, path) for name, path in driver_libraries().items()]
     targets = {mount.target: mount.kind in (Kind.EMPTY, Kind.MEMORY) or mount.source.is_dir() for mount in found}
     targets |= {**dict.fromkeys(map(Path, KERNEL), True), **dict.fromkeys(map(Path, ACCOUNTS), False)}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from app.domain.nodes.sandboxes import AT_OWN_RISK, BUBBLEWRAP, LANDLOCK, PROCESS, WAYS_OUT
+from app.domain.nodes.sandboxes import BUBBLEWRAP, LANDLOCK, PROCESS, way_out
 from app.host.bubblewrap import Lack, lack_of_sandbox
 from app.host.landlock import lack_of_landlock
 from app.host.oom_score import holds_scores
@@ -47,7 +47,7 @@ class SandboxUnavailable(RuntimeError):
     """Bubblewrap cannot confine jobs on this machine, and the operator has not allowed running without it."""
 
     def __init__(self, lack: Lack) -> None:
-        super().__init__(f"{lack}; {WAYS_OUT[lack.kind]}, or, {AT_OWN_RISK}")
+        super().__init__(f"{lack}; {way_out(lack.kind)}")
         self.kind = lack.kind
 
 

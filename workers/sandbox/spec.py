@@ -48,7 +48,7 @@ class FilesystemView:
     libraries: tuple[Path, ...] = ()  # paths named by inherited environment variables
     protected: tuple[Path, ...] = ()  # files in run_dir that are read-only for the ranks
     hidden: tuple[Path, ...] = ()  # other paths of ours that no job may see: directories, or single files
-    gpus: tuple[int, ...] = ()  # NVML indices
+    devices: tuple[Path, ...] = ()  # files of the job's GPUs, and those that all programs on GPUs open
     placements: tuple[Placement, ...] = ()
     image: ImageRoot | None = None  # in place of the machine's programs
     claims: tuple[Path, ...] = ()  # resolved directories that other jobs may write to while this one is started

@@ -26,14 +26,13 @@ from workers.supervisor.asking.ranks_asking import RanksAsking
 from workers.supervisor.confined_tracker import confined_child
 from workers.supervisor.control.lease_fence import Fence
 from workers.supervisor.control.lease_renewal import LeaseRenewal
-from workers.supervisor.control.rendezvous import meet
+from workers.supervisor.control.rank_group import RankGroup
 from workers.supervisor.control.stop_controller import StopController
 from workers.supervisor.interactive.place import notebook_settings, session_place
 from workers.supervisor.interactive.sandbox_access import AccessCalls, SandboxAccess
 from workers.supervisor.ranks.event_loop import EventLoop
 from workers.supervisor.ranks.observations import Observations
 from workers.supervisor.ranks.progress_watchdog import ProgressWatchdog
-from workers.supervisor.ranks.rank_group import RankGroup
 from workers.supervisor.ranks.rank_logs import RankLogs
 from workers.supervisor.ranks.rank_reports import RankReports
 from workers.supervisor.ranks.role_progress import RoleProgress
@@ -48,6 +47,7 @@ from workers.supervisor.recording.recorders import Recorders
 from workers.supervisor.recording.report_writer import Note, Reporter
 from workers.supervisor.recording.run_size import RunSizeWatch
 from workers.supervisor.recording.tensorboard_store import TensorboardStore
+from workers.supervisor.rendezvous.meeting import meet
 from workers.supervisor.serving.adapters import Adapters
 from workers.supervisor.serving.place import relay_place
 from workers.supervisor.serving.replica import ReplicaCalls, ServedReplica

@@ -29,7 +29,7 @@ from workers.supervisor.publish_logs import deliver_logs
 from workers.supervisor.ranks.verdict import is_consequence, judge, judge_part
 from workers.supervisor.recording import disk_space
 from workers.supervisor.recording.evaluation_results import read_results
-from workers.supervisor.recording.model_export import StoredModel, find_output, output_limits, store_model
+from workers.supervisor.recording.model_export import StoredModel, find_output, left_files, output_limits, store_model
 from workers.supervisor.recording.report_writer import Note
 from workers.supervisor.recording.upload import Patience
 
@@ -39,6 +39,7 @@ log = logging.getLogger(__name__)
 SHORT_DRAIN_SECONDS = 10.0
 LOG_SECONDS = 10.0
 RETRY_SECONDS = 0.5
+MOST_COUNTED = 1000  # of the files that are not stored
 # Of progress.
 _UNITS = {TRAINING: "step", BATCH: "record", FEATURES: "record", EVALUATION: "benchmark", REPLICA: "request"}
 
@@ -81,6 +82,7 @@ def _store(attempt: FinishedAttempt) -> Outcome:
         except AttemptFailed as error:
             error = disk_space.named(error)
             outcome = Outcome(kind="failed", cause=error.error_type, message=error.message)
+    _say_what_is_lost(attempt, outcome)
     if model.artifacts and publish_options(attempt.work):
         outcome, model = deliver(attempt, outcome, model)
     _report_the_last(attempt, outcome, finished=outcome.kind == "completed" or bool(model.artifacts))
@@ -143,6 +145,24 @@ def _export(attempt: FinishedAttempt) -> StoredModel:
         attempt.context.storage, attempt.work.job_id, output, seen.result, keep=publishes, patience=patience
     )
     return replace(stored, benchmarks=measured)
+
+
+def _say_what_is_lost(attempt: FinishedAttempt, outcome: Outcome) -> None:
+    """Of a training on several nodes only the first one's output is stored; what lies elsewhere is named."""
+    work = attempt.work
+    if work.part == 0 or outcome.kind != "completed" or not work.is_training:
+        return
+    files = left_files(attempt.context.run.output, most=MOST_COUNTED)
+    if files == 0:
+        return
+    named = ", ".join(f"{each.role} {each.index}" for each in work.instances)
+    count = f"{MOST_COUNTED} or more files" if files == MOST_COUNTED else f"{files} file{'s' if files > 1 else ''}"
+    message = (
+        f"{count} in TRAINYARD_OUTPUT_DIR on {work.node}{f' ({named})' if named else ''} are not kept: only those on "
+        f"{work.node_names[0]}, the node of rank 0, are; write them to a storage of your own, or let rank 0 write them"
+    )
+    data = {"node": work.node, "files": files}
+    attempt.reporter.add(Note(kind=EventType.WARNING, reason="OUTPUT_NOT_KEPT", message=message, data=data))
 
 
 def _report_the_last(attempt: FinishedAttempt, outcome: Outcome, *, finished: bool) -> None:

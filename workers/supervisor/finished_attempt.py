@@ -7,9 +7,9 @@ from app.database.engine import Database
 from app.services.attempts.work_orders import Work
 from config.settings import Settings
 from workers.supervisor.control.lease_renewal import LeaseRenewal
+from workers.supervisor.control.rank_group import RankGroup
 from workers.supervisor.ranks.event_loop import EventLoop
 from workers.supervisor.ranks.observations import Observations
-from workers.supervisor.ranks.rank_group import RankGroup
 from workers.supervisor.recording.context import AttemptContext
 from workers.supervisor.recording.disk_space import DiskSpaceWatch
 from workers.supervisor.recording.recorders import Recorders

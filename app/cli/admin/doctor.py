@@ -9,7 +9,8 @@ import click
 from app.cli.output import json_option, print_json
 from app.host.imports import uncollected_imports
 from app.services.operations.diagnosis.findings import Level
-from config.settings import Settings, SettingsError, client_environment, load_settings, own_sqlite
+from config.environment import client_environment
+from config.settings import Settings, SettingsError, load_settings, own_sqlite
 
 MARKS = {
     Level.OK: click.style("ok     ", fg="green"),

@@ -1,16 +1,23 @@
 """`trainyard keys`: API keys."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from app.cli.admin.columns import picked
 from app.cli.choice import Choice
 from app.cli.connection import ServerGroup, is_local, server
-from app.cli.output import age, json_option, print_fields, print_json, print_table
+from app.cli.output import Command, age, json_option, print_fields, print_json, print_table
 from app.cli.text_options import checked_name, checked_text
-from app.domain.administration import DEFAULT_GRACE_SECONDS, LONGEST_KEY_NAME, MAX_EXPIRES_DAYS, MAX_GRACE_SECONDS
+from app.domain.administration import (
+    DEFAULT_GRACE_SECONDS,
+    LONGEST_KEY_NAME,
+    MAX_EXPIRES_DAYS,
+    MAX_GRACE_SECONDS,
+    MOST_PER_MINUTE,
+)
 from app.domain.names import DEFAULT_PROJECT
 from app.domain.suggestions import did_you_mean
 from app.security.permissions import Role
@@ -21,6 +28,31 @@ if TYPE_CHECKING:
 
 # The documented output of this command; the API's response has more fields.
 PRINTED = ("key_id", "key", "access_key", "secret_key")
+
+AS_GATEWAYS = "default"
+
+
+class _PerMinute(click.ParamType[int | str]):
+    """A number, or ``default`` for what the settings of the gateways say."""
+
+    name = "number|default"
+    _range: click.ParamType[Any] = click.IntRange(0, MOST_PER_MINUTE)
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        return AS_GATEWAYS if value == AS_GATEWAYS else int(self._range.convert(value, param, ctx))
+
+
+def _limit_options(command: Command) -> Command:
+    for name in ("tokens", "requests"):
+        meaning = f"{name.title()} to models" if name == "requests" else "Tokens of prompts and answers"
+        text = f"{meaning} a minute; 0: no limit, default: as the gateways' settings say."
+        command = click.option(f"--{name}-per-minute", type=_PerMinute(), help=text)(command)
+    return command
+
+
+def _chosen(limits: Mapping[str, int | str | None]) -> dict[str, int | None]:
+    """The limits that were named, as the API takes them."""
+    return {name: None if value == AS_GATEWAYS else int(value) for name, value in limits.items() if value is not None}
 
 
 @click.group(cls=ServerGroup)
@@ -55,8 +87,16 @@ def list_keys(as_json: bool) -> None:  # noqa: FBT001
     help="Expire after this many days; by default never.",
 )
 @click.option("--name", default="", callback=checked_text(LONGEST_KEY_NAME), help="A name or purpose to show in lists.")
+@_limit_options
 @json_option
-def create(project: str | None, role: str, expires: int | None, name: str, as_json: bool) -> None:  # noqa: FBT001
+def create(
+    project: str | None,
+    role: str,
+    expires: int | None,
+    name: str,
+    as_json: bool,  # noqa: FBT001
+    **limits: int | str | None,
+) -> None:
     """Create a key and print it; it is shown only once.
 
     With --local a project that does not exist is created.
@@ -64,7 +104,7 @@ def create(project: str | None, role: str, expires: int | None, name: str, as_js
     with server() as client:
 
         def make() -> "NewKey":
-            return client.keys.create(role=role, project=project, name=name, expires_days=expires)
+            return client.keys.create(role=role, project=project, name=name, expires_days=expires, **_chosen(limits))
 
         try:
             made = make()
@@ -77,6 +117,19 @@ def create(project: str | None, role: str, expires: int | None, name: str, as_js
             click.echo(f"Created the project {project}.", err=True)
             made = make()
     _print_once(made, as_json=as_json)
+
+
+@keys.command()
+@click.argument("key_id")
+@_limit_options
+@json_option
+def change(key_id: str, as_json: bool, **limits: int | str | None) -> None:  # noqa: FBT001
+    """Change how much a key may ask of models; gateways follow within a second."""
+    if not (chosen := _chosen(limits)):
+        raise click.UsageError("nothing to change; name --requests-per-minute or --tokens-per-minute")
+    with server() as client:
+        changed = client.keys.change(key_id, **chosen)
+    print_json(changed) if as_json else click.echo(key_id)
 
 
 @keys.command()

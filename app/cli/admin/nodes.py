@@ -9,7 +9,7 @@ from app.cli.connection import ServerGroup, server
 from app.cli.handles import job_argument, job_id_of
 from app.cli.output import age, json_option, print_fields, print_json, print_table
 from app.domain.names import WORD, WORD_RULE
-from app.domain.nodes.sandboxes import AT_OWN_RISK, WAYS_OUT, why_none
+from app.domain.nodes.sandboxes import way_out, why_none
 
 if TYPE_CHECKING:
     from trainyard.records import Node
@@ -156,7 +156,7 @@ def _print_status(name: str, status: str, *, as_json: bool, **more: Any) -> None
 
 def _print_missing_sandbox(item: "Node") -> None:
     if why := why_none(item["sandbox"]):
-        click.echo(f"{item['name']} takes no jobs: it {why}; {WAYS_OUT[item['sandbox']]}, or, {AT_OWN_RISK}")
+        click.echo(f"{item['name']} takes no jobs: it {why}; {way_out(item['sandbox'])}")
 
 
 def _devices(item: "Node") -> str:

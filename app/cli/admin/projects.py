@@ -8,7 +8,7 @@ from app.cli.choice import Choice
 from app.cli.connection import ServerGroup, server
 from app.cli.output import json_option, print_fields, print_json, print_table
 from app.cli.text_options import checked_name, checked_text
-from app.domain.administration import CLAIM_RIGHTS, LONGEST_DESCRIPTION
+from app.domain.administration import AUTO_SERVICES, CLAIM_RIGHTS, LONGEST_DESCRIPTION
 from app.domain.interactive import SWITCHES
 from app.domain.names import WORD, WORD_RULE
 from app.domain.spec.locations.egress import SERVICE, SERVICE_RULE
@@ -107,6 +107,11 @@ def egress(name: str, added: tuple[str, ...], removed: tuple[str, ...], as_json:
     "--claims", type=Choice(CLAIM_RIGHTS), help="Whether its jobs may create volume claims, or only use existing ones."
 )
 @click.option(
+    "--auto-services",
+    type=Choice(AUTO_SERVICES),
+    help="Whether the first request for a model without a service makes one; default: as the gateways' settings say.",
+)
+@click.option(
     "--require",
     "required",
     multiple=True,
@@ -120,6 +125,7 @@ def change(
     description: str | None,
     sessions: str | None,
     claims: str | None,
+    auto_services: str | None,
     required: tuple[str, ...],
     as_json: bool,  # noqa: FBT001
 ) -> None:
@@ -127,12 +133,19 @@ def change(
 
     A demand counts for submissions and for jobs that wait; running jobs continue.
     """
-    if description is None and sessions is None and claims is None and not required:
-        raise click.UsageError("nothing to change; name --description, --sessions, --claims or --require")
+    if not required and all(value is None for value in (description, sessions, claims, auto_services)):
+        raise click.UsageError(
+            "nothing to change; name --description, --sessions, --claims, --auto-services or --require"
+        )
     demands = [each for each in required if each != NONE] if required else None
     with server() as client:
         item = client.projects.change(
-            name, description=description, sessions=sessions, claims=claims, required_capabilities=demands
+            name,
+            description=description,
+            sessions=sessions,
+            claims=claims,
+            auto_services=auto_services,
+            required_capabilities=demands,
         )
     print_json(item) if as_json else click.echo(name)
 

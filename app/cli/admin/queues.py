@@ -6,7 +6,7 @@ import click
 
 from app.cli.admin.columns import picked
 from app.cli.connection import ServerGroup, server
-from app.cli.output import json_option, print_json, print_table
+from app.cli.output import full_option, json_option, print_json, print_table, short_id
 from app.cli.text_options import checked_name
 from app.domain.administration import MOST_JOBS
 from trainyard.client import Conflict
@@ -38,8 +38,9 @@ def list_queues(as_json: bool) -> None:  # noqa: FBT001
 @queues.command()
 @click.argument("name", required=False)
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
+@full_option
 @json_option
-def show(name: str | None, limit: int, as_json: bool) -> None:  # noqa: FBT001
+def show(*, name: str | None, limit: int, full: bool, as_json: bool) -> None:
     """Show waiting jobs in the order of service: all of them, or those of the queue NAME."""
     with server() as client:
         if name is not None:
@@ -53,7 +54,8 @@ def show(name: str | None, limit: int, as_json: bool) -> None:  # noqa: FBT001
         columns["position_in_project"] = "in project"
     columns |= {"job_id": "id", "name": "name", "project": "project", "queue": "queue", "priority": "priority"}
     columns |= {"status": "status", "pending_reason": "waits for"}
-    print_table(tuple(columns.values()), picked(entries, tuple(columns)), empty="no waiting jobs")
+    rows = [{**entry, "job_id": short_id(entry["job_id"], full=full)} for entry in entries]
+    print_table(tuple(columns.values()), picked(rows, tuple(columns)), empty="no waiting jobs")
 
 
 @queues.command()

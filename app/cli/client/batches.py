@@ -11,8 +11,9 @@ import click
 from app.cli.choice import Choice
 from app.cli.client.submit import project_option, read_document
 from app.cli.connection import server
-from app.cli.output import json_option, print_fields, print_json, print_table, unix_time
-from app.domain.spec.inference import OPENAI_ENDPOINTS
+from app.cli.output import full_option, json_option, print_fields, print_json, print_table, short_id, unix_time
+from app.cli.row_handles import batch_argument
+from app.domain.openai_paths import OPENAI_ENDPOINTS
 from trainyard.client import Client
 from trainyard.records import RequestBatch
 
@@ -70,20 +71,22 @@ def create(*, file: str, waits: bool, project: str, as_json: bool, **options: An
 
 @batches.command(name="list")
 @click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="How many, newest first.")
+@full_option
 @project_option
 @json_option
-def list_batches(limit: int, project: str, as_json: bool) -> None:  # noqa: FBT001
+def list_batches(*, limit: int, full: bool, project: str, as_json: bool) -> None:
     """List batches, newest first."""
     with server(project) as client:
         found = list(islice(client.batches.list(), limit))
     if as_json:
         print_json(found)
         return
-    print_table(_COLUMNS, map(_row, found), empty="no batches; create one with trainyard batches create FILE")
+    rows = [(short_id(each["id"], full=full), *_row(each)[1:]) for each in found]
+    print_table(_COLUMNS, rows, empty="no batches; create one with trainyard batches create FILE")
 
 
 @batches.command()
-@click.argument("batch_id")
+@batch_argument
 @click.option("--wait", "waits", is_flag=True, help="Wait for its end; exit code 3 unless it completes.")
 @project_option
 @json_option
@@ -98,7 +101,7 @@ def show(batch_id: str, waits: bool, project: str, as_json: bool) -> None:  # no
 
 
 @batches.command()
-@click.argument("batch_id")
+@batch_argument
 @project_option
 @json_option
 def cancel(batch_id: str, project: str, as_json: bool) -> None:  # noqa: FBT001
@@ -109,7 +112,7 @@ def cancel(batch_id: str, project: str, as_json: bool) -> None:  # noqa: FBT001
 
 
 @batches.command()
-@click.argument("batch_id")
+@batch_argument
 @click.option(
     "--out", type=click.Path(path_type=Path, file_okay=False), help="A folder.  [default: one named BATCH_ID, here]"
 )

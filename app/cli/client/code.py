@@ -25,7 +25,7 @@ from app.domain.spec.locations.code import (
     can_be_shown,
     path_in_bundle,
 )
-from config.settings import client_tokens
+from config.environment import client_tokens
 from trainyard.client import Client
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 
 from app.cli.output import duration
-from app.domain.spec.inference import BATCH, EVALUATION, FEATURES, REPLICA, TRAINING
+from app.domain.spec.kinds import BATCH, EVALUATION, FEATURES, REPLICA, TRAINING
 from trainyard.client import Job
 
 RATE = "records_per_second"

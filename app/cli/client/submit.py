@@ -11,12 +11,12 @@ import click
 from app.cli.client.documents.assignments import Assignment, Command, assign, set_option
 from app.cli.client.documents.local_files import ways_to_send
 from app.cli.client.documents.variables import expand
-from app.cli.client.interactive.submit_options import interactive_options, set_interactive
+from app.cli.client.session_options import interactive_options, set_interactive
 from app.cli.client.watch import watch_to_end
 from app.cli.connection import server
 from app.cli.output import json_option, print_fields, print_json, print_table
 from app.domain.names import NAME, NAME_RULE
-from config.settings import client_environment, client_tokens
+from config.environment import client_environment, client_tokens
 from trainyard.client import ApiError, Client
 from trainyard.records import DryRun
 

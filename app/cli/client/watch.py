@@ -15,7 +15,7 @@ from app.cli.client.job_views import BarView, JsonView, LineView
 from app.cli.connection import local_option, server
 from app.cli.handles import job_argument, job_id_of
 from app.cli.output import duration, json_option, moment, printable, seconds_between
-from app.domain.spec.inference import TRAINING
+from app.domain.spec.kinds import TRAINING
 from trainyard.client import NO_RETRY, ApiError, Client, Job, RetryPolicy, Unreachable
 
 POLL_SECONDS = 0.5

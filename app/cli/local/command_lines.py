@@ -21,7 +21,7 @@ __all__ = [
     "worker_command",
 ]
 
-APP = "app.factory:from_environment()"
+APP = "app.late_application:from_environment()"
 WORKER = "app.server.gunicorn_worker.HeadFirstWorker"
 # Requests finish within milliseconds, and clients resume streams over a new connection.
 GRACEFUL_SECONDS = 3

@@ -23,7 +23,8 @@ from app.cli.local.sandbox import OPTION as NO_SANDBOX
 from app.cli.local.sandbox import ensure_sandbox, no_sandbox_message, no_sandbox_option
 from app.cli.output import duration
 from app.domain.nodes.sandboxes import WITHOUT_NAMESPACES
-from config.settings import SettingsError, client_environment, load_settings
+from config.environment import client_environment
+from config.settings import SettingsError, load_settings
 from trainyard.client import Client, ClientError, Job
 
 DEFAULT_DIRECTORY = CHECKOUT / ".trainyard" / "demo"

@@ -8,13 +8,47 @@ import importlib
 import sys
 from collections.abc import Iterable
 
-# What the API, the workers and `up` itself import.
+# What `up` itself imports, and what at least two of API, gateway and coordinator do: each would compute and keep it for
+# itself. None of it may import prometheus_client, which reads at once where the API's processes keep their counters.
 CORE = (
     "app.cli.local.node_drain",
     "app.services.operations.bootstrap",
     "app.services.operations.control_plane",
     "config.logging",
     "redis",
+    # of API and gateway
+    "app.compat.openai.answers.messages",
+    "app.http.auth",
+    "app.http.errors",
+    "app.http.idempotency",
+    "app.schemas.jobs",
+    "app.services.interactive.ports",
+    "app.services.interactive.recordings",
+    "app.services.serving.endpoints",
+    "app.services.serving.usage",
+    # of API and coordinator
+    "app.services.batches.announcing",
+    "app.services.batches.creation",
+    "app.services.files.creation",
+    "app.services.files.expiry",
+    "app.services.inference.listing",
+    "app.services.interactive.attending",
+    "app.services.jobs.control.commands",
+    "app.services.jobs.deletion",
+    "app.services.jobs.dry_run",
+    "app.services.jobs.listing",
+    "app.services.jobs.reports",
+    "app.services.jobs.updates",
+    "app.services.model_registry.fine_tunes",
+    "app.services.nodes.listing",
+    "app.services.preflight.admission",
+    "app.services.preflight.gradings",
+    "app.services.requests.wakeups",
+    "app.services.scheduling.planner",
+    "app.services.serving.creation",
+    "app.services.serving.fleet",
+    "app.services.sweeps.stepping",
+    "app.services.webhooks.deliveries",
 )
 # What coordinator and node worker import besides, also what Celery imports late.
 WORKERS = (

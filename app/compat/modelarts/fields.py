@@ -163,7 +163,9 @@ _TASKS: Table = {
     f"{_TASK}.environments": _ALGORITHM["algorithm.environments"],
     **{f"{_TASK}.engine.{name}": _LIBRARIES for name in ("engine_id", "engine_name", "engine_version")},
     f"{_TASK}.engine.image_url": acted_on(f"{IN_AN_IMAGE}; tasks that name different ones are on different nodes"),
-    f"{_TASK}.engine.run_user": _NO_CONTAINERS,
+    f"{_TASK}.engine.run_user": acted_on(
+        "the user ID that the processes see, where nodes can give them one; one for all tasks, else it has a warning"
+    ),
     f"{_TASK}.engine.v1_compatible": _RETURNED,
     **{
         f"{_TASK}.{inner}{kind}{path.removeprefix(f'algorithm.{kind}')}": rule

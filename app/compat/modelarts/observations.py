@@ -22,16 +22,17 @@ SERIES: Mapping[str, str] = {
     "npuMemUsage": "",
 }
 NO_SAMPLE = -1.0
-_OF_TASKS = (EventType.ATTEMPT_STARTED, EventType.ATTEMPT_ENDED, EventType.RANK_EXITED)
+_OF_TASKS = (EventType.ATTEMPT_STARTED, EventType.ATTEMPT_ENDED, EventType.RANK_EXITED, EventType.TASK_RESTARTED)
 _MOST_MINUTES = 10_000
 
 
-def event_of(event: JobEvent | SweepEvent) -> dict[str, str]:
+def event_of(event: JobEvent | SweepEvent, tasks: Mapping[str, range]) -> dict[str, str]:
+    """``tasks``: of its job, with their ranks; none of a search."""
     return {
         "time": event.at.isoformat(timespec="seconds"),
         "level": level_of(event),
         "source": source_of(event),
-        "message": message_of(event),
+        "message": message_of(event, tasks),
     }
 
 
@@ -45,14 +46,20 @@ def source_of(event: JobEvent | SweepEvent) -> str:
     return "Task" if event.type in _OF_TASKS else "Job"
 
 
-def message_of(event: JobEvent | SweepEvent) -> str:
+def message_of(event: JobEvent | SweepEvent, tasks: Mapping[str, range]) -> str:
     if isinstance(event, SweepEvent):
         return event.message or event.reason or event.to_status or event.type
     if event.to_status is not None:
         change = f"Training job is {STATES[JobState(event.to_status)][1].lower()}."
         return f"{change} {event.message}".rstrip()
-    task = f"[worker-{event.data.get('node_rank', 0)}] " if event.type in _OF_TASKS else ""
+    task = f"[{_task_of(event, tasks)}] " if event.type in _OF_TASKS else ""
     return f"{task}{event.message or event.reason or event.type}"
+
+
+def _task_of(event: JobEvent, tasks: Mapping[str, range]) -> str:
+    """The task that has the event's rank; what is about all ranks is said of the first task."""
+    rank = event.data.get("rank", 0)
+    return next((task for task, ranks in tasks.items() if rank in ranks), [*tasks][-1])
 
 
 def stages_of(job_id: str, events: Sequence[JobEvent]) -> list[dict[str, Any]]:

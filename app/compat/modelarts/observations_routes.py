@@ -47,15 +47,17 @@ _JOB = "/<project_id>/training-jobs/<training_job_id>"
 def list_events(project_id: str, training_job_id: str, query: dict[str, Any]) -> Reply:  # noqa: ARG001
     with plane().db.read() as session:
         job = lookup.find(session, training_job_id)
-        read = sweep_history.events_after if lookup.is_sweep(job) else history.events_after
+        is_sweep = lookup.is_sweep(job)
+        read = sweep_history.events_after if is_sweep else history.events_after
+        tasks = {} if is_sweep else ranks_of_tasks(job.document)
         events: Sequence[JobEvent | SweepEvent] = read(session, job.job.id, 0, limit=_MOST_EVENTS)
         found = [
-            event_of(event)
+            event_of(event, tasks)
             for event in events
             if query.get("start_time", event.at) <= event.at <= query.get("end_time", event.at)
             and query.get("level", level_of(event)) == level_of(event)
             and query.get("source", source_of(event)) == source_of(event)
-            and query.get("pattern", "") in message_of(event)
+            and query.get("pattern", "") in message_of(event, tasks)
         ]
     order = query.get("order", "desc")
     begin, end = query["offset"], query["offset"] + query["limit"]

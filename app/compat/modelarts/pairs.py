@@ -1,7 +1,7 @@
 """A built-in policy whose tasks are its training and its rollouts → roles with these programs. Pure.
 
 ModelArts' template for reinforcement learning names no roles. Here the task that is called rollout makes the
-completions, and the other one trains.
+completions, the other one without code trains, and those with a boot_file are scripts beside them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,12 @@ from app.compat.modelarts.tasks import devices_of, environment_of
 from app.domain.errors import BadSpec
 from app.domain.scheduling.resources import NodeCapacity
 from app.domain.spec.hyperparameters.rlhf import ENGINE, GENERATION_BACKEND
-from app.domain.spec.roles import ROLLOUT, TRAIN
+from app.domain.spec.roles import ROLLOUT, SCRIPT, TRAIN
+
+_PAIR = (TRAIN, ROLLOUT)
+_ORDER = (*_PAIR, SCRIPT)
+_OF_SCRIPTS = ("boot_file", "code_dir", "job_config", "environments")
+_FILE = "file://"
 
 
 def with_engine(algorithm: Mapping[str, Any]) -> dict[str, Any]:
@@ -25,33 +30,78 @@ def with_engine(algorithm: Mapping[str, Any]) -> dict[str, Any]:
 def pair_of(
     tasks: Sequence[Mapping[str, Any]], default: Mapping[str, Any], capacities: Sequence[NodeCapacity]
 ) -> list[dict[str, Any]]:
-    """The role that trains first. Raises BadSpec."""
-    found = [_role(number, task, default, capacities) for number, task in enumerate(tasks)]
-    if [role["program"] for role in found].count(ROLLOUT) != 1 or len(found) != len((TRAIN, ROLLOUT)):
+    """The role that trains first, then its rollouts and the scripts beside them. Raises BadSpec."""
+    scripts = {number for number, task in enumerate(tasks) if task["algorithm"].get("boot_file")}
+    if len(tasks) - len(scripts) != len(_PAIR):
+        scripts = set()  # and what they have is refused
+    found = [
+        {**_role(number, task, default, capacities), **(_script if number in scripts else _program)(number, task)}
+        for number, task in enumerate(tasks)
+    ]
+    programs = [role["program"] for role in found if role["program"] != SCRIPT]
+    if sorted(programs) != sorted(_PAIR):
         raise BadSpec(
-            f"a built-in method has two tasks, its training and its rollouts: call one of them {ROLLOUT}, and leave "
-            "others out; or leave id out, and name a boot_file for each task",
+            f"a built-in method has two tasks without code, its training and its rollouts: call one of them {ROLLOUT}, "
+            "and give others a boot_file; or leave id out, and name a boot_file for each task",
             field="tasks",
         )
-    return sorted(found, key=lambda role: role["program"] == ROLLOUT)
+    return sorted(found, key=lambda role: _ORDER.index(role["program"]))
 
 
 def _role(
     number: int, task: Mapping[str, Any], default: Mapping[str, Any], capacities: Sequence[NodeCapacity]
 ) -> dict[str, Any]:
-    for name, value in task["algorithm"].items():
-        if name != "environments" and value:
-            raise BadSpec(
-                "has no place in a built-in method, whose tasks run its own programs; leave it out, or algorithm.id",
-                field=f"tasks.{number}.algorithm.{name}",
-            )
-    role, count = task["role"].lower(), (task.get("task_resource") or {}).get("node_count", 1)
-    program = ROLLOUT if role.startswith(ROLLOUT) else TRAIN
+    return {
+        "role": task["role"].lower(),
+        "count": (task.get("task_resource") or {}).get("node_count", 1),
+        "resource_config": devices_of(number, task, default, capacities),
+    }
+
+
+def _program(number: int, task: Mapping[str, Any]) -> dict[str, Any]:
+    _refuse_others(number, task, ("environments",), "has no place in a task that runs a built-in method's own program")
     environment = environment_of(task["algorithm"])
     return {
-        "role": role,
-        "program": program,
-        "count": count,
-        "resource_config": devices_of(number, task, default, capacities),
+        "program": ROLLOUT if task["role"].lower().startswith(ROLLOUT) else TRAIN,
         **({"training_config": {"environment": environment}} if environment else {}),
     }
+
+
+def _script(number: int, task: Mapping[str, Any]) -> dict[str, Any]:
+    """Such as a server of rewards: it ends with the training, and has the directory of its script."""
+    _refuse_others(number, task, _OF_SCRIPTS, "has no place in a script beside a built-in method")
+    own = task["algorithm"]
+    script, code = own["boot_file"], (own.get("code_dir") or "").rstrip("/")
+    if not script.startswith(_FILE):
+        raise BadSpec(
+            f"a script beside a built-in method is a file in a directory that jobs may read, as {_FILE}/srv/judge.py",
+            field=f"tasks.{number}.algorithm.boot_file",
+        )
+    if code and code != script.rpartition("/")[0]:
+        raise BadSpec(
+            "a script beside a built-in method has the directory that it lies in; leave code_dir out",
+            field=f"tasks.{number}.algorithm.code_dir",
+        )
+    config = own.get("job_config") or {}
+    for name in ("inputs", "outputs"):
+        if config.get(name):
+            raise BadSpec(
+                "a script beside a built-in method has the data and the output of the job; leave it out",
+                field=f"tasks.{number}.algorithm.job_config.{name}",
+            )
+    arguments = [f"--{each['name']}={each['value']}" for each in config.get("parameters") or []]
+    environment = environment_of(own)
+    training = {
+        "custom_script_path": script.removeprefix(_FILE),
+        **({"custom_arguments": arguments} if arguments else {}),
+        **({"environment": environment} if environment else {}),
+        "config": {"num_proc_per_node": "1"},  # a task runs its script once for any number of devices
+    }
+    return {"program": SCRIPT, "sidecar": True, "training_config": training}
+
+
+def _refuse_others(number: int, task: Mapping[str, Any], known: Sequence[str], why: str) -> None:
+    """Raises BadSpec."""
+    for name, value in task["algorithm"].items():
+        if name not in known and value:
+            raise BadSpec(f"{why}; leave it out, or algorithm.id", field=f"tasks.{number}.algorithm.{name}")

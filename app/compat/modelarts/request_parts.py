@@ -115,7 +115,7 @@ _TaskEngine = document(
         "engine_name": Text(longest=128, **IGNORED),
         "engine_version": Text(longest=128, **IGNORED),
         "image_url": Text(longest=1024, **says("The image of the whole job: the same for every task")),
-        "run_user": Text(longest=64, **IGNORED),
+        "run_user": Text(longest=64, **says("The user ID of the processes: the same for every task")),
         "v1_compatible": Flag(**IGNORED),
     },
 )

@@ -155,18 +155,32 @@ def related_task(attempt: Attempt, document: JobDocument) -> str | None:
 
 
 def task_statuses(details: JobDetails, last: Attempt) -> list[dict[str, Any]]:
-    """The status of each task of an ended attempt; exit codes are known only for the failed task."""
+    """The status of each task of an ended attempt.
+
+    Instances of roles have exit codes of their own; of equal nodes only the failed one's is known.
+    """
     failed = details.job.state is JobState.FAILED
     exit_code = last.exit_code if last.exit_code is not None else (1 if failed else 0)
     message = (details.job.error_message or last.end_reason or "") if failed else last.end_reason or ""
     tasks = [task for task, _ in nodes_of_tasks(last)]
     blamed = related_task(last, details.document) or tasks[0]
-    return [
-        {"task": task, "exit_code": exit_code, "message": message}
-        if exit_code == 0 or task == blamed
-        else {"task": task, "message": f"stopped because {blamed} had ended"}
-        for task in tasks
-    ]
+    codes = {task: exit_code for task in tasks if exit_code == 0 or task == blamed}
+    for each in last.instances or ():
+        if each.get("exit_code") is not None:
+            codes[f"{each['role']}-{each['index']}"] = each["exit_code"]
+    found = []
+    for task in tasks:
+        of_end = message if exit_code == 0 or task == blamed else f"stopped because {blamed} had ended"
+        known = {"exit_code": codes[task]} if task in codes else {}
+        found.append({"task": task, **known, "message": _how_ended(codes.get(task), of_end, is_good=exit_code == 0)})
+    return found
+
+
+def _how_ended(code: int | None, of_end: str, *, is_good: bool) -> str:
+    """Of a task in an attempt that ``is_good``, or failed: one may have ended well before another failed."""
+    if code == 0 and not is_good:
+        return "completed"
+    return "stopped when all tasks but sidecars had ended" if code and is_good else of_end
 
 
 def nodes_of_tasks(attempt: Attempt) -> list[tuple[str, str]]:

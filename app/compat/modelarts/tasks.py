@@ -111,8 +111,10 @@ def _algorithm_of_role(document: JobDocument, role: Role) -> dict[str, Any]:
     script = framework.custom_script_path or ""
     places = {"code_dir": framework.custom_code_dir or script.rpartition("/")[0], "boot_file": script}
     shown = {name: f"file://{place}" if place.startswith("/") else place for name, place in places.items() if place}
-    image = role.resource_config.image
-    return shown | ({"engine": {"image_url": image.reference}} if image is not None else {})
+    image, user = role.resource_config.image, document.resource_config.user.uid
+    engine = {"image_url": image.reference} if image is not None else {}
+    engine |= {"run_user": str(user)} if user is not None else {}
+    return shown | ({"engine": engine} if engine else {})
 
 
 def _resource_of(role: Role, sent: Mapping[str, Any], capacities: Sequence[NodeCapacity]) -> dict[str, Any]:

@@ -23,6 +23,8 @@ from app.compat.modelarts.log_places import logs_of_all, native_logs, warnings_o
 from app.compat.modelarts.mpi import started
 from app.compat.modelarts.pairs import pair_of, with_engine
 from app.compat.modelarts.tasks import algorithm_of_all, environment_of, have_images, roles_of
+from app.compat.modelarts.users import FIELD as RUN_USER
+from app.compat.modelarts.users import user_of
 from app.compat.mounts import Mount, native_mounts
 from app.compat.naming import Naming
 from app.domain.errors import BadSpec
@@ -62,6 +64,8 @@ NAMES = {
     "resource_config": "spec.resource.flavor_id",
     "resource_config.image": "algorithm.engine.image_url",
     "resource_config.image.reference": "algorithm.engine.image_url",
+    "resource_config.user": RUN_USER,
+    "resource_config.user.uid": RUN_USER,
     "scheduling_config.max_runtime_seconds": "spec.auto_stop",
     "scheduling_config": "spec.schedule_policy",
     "interactive_config.notebook": f"metadata.annotations.{JUPYTER_LAB}",
@@ -165,7 +169,7 @@ def _heterogeneous(
     document = {
         **native.document,
         "training_config": {**training, "framework": code},
-        "resource_config": {**kept, **_mounts_of_all(resources, mounts)},
+        "resource_config": {**kept, **user_of(tasks, warnings), **_mounts_of_all(resources, mounts)},
         "tasks": roles,
     }
     own = [*warnings_of(job, FIELDS), *warnings_of_values(job), *warnings_of_logs(spec, tasks)]

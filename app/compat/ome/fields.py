@@ -6,6 +6,7 @@ from typing import Any
 
 from app.compat.images import IN_AN_IMAGE
 from app.compat.ome.places import OF_DATA, OF_DATASETS, OF_MODEL, places_with_paths
+from app.compat.ome.pod_volumes import pod_volumes_of
 from app.compat.ome.templates import POD, containers_of, pod_of, replicated_of
 from app.domain.spec.rules.mounts import why_not_free
 from app.domain.spec.rules.training import is_reserved
@@ -162,7 +163,7 @@ MODEL_FIELDS: Table = {
     },
 }
 # Parts of the trainer container of a runtime's template that have an effect.
-_USED = frozenset({"name", "command", "args", "env", "resources"})
+_USED = frozenset({"name", "image", "command", "args", "env", "resources", "volumeMounts"})
 
 
 def job_warnings(
@@ -208,12 +209,16 @@ def _paths_without_effect(
 
 def runtime_warnings(manifest: Mapping[str, Any]) -> list[str]:
     template = manifest["spec"].get("template") or {}
-    why = "has no effect: of a template, command, args, env and resources of the container trainer are used"
+    why = (
+        "has no effect: of a template, image, command, args, env and resources of the container trainer are used, and "
+        "its volumes emptyDir and persistentVolumeClaim"
+    )
     return warnings_of(manifest, RUNTIME_FIELDS) + [warning(f"spec.template{path}", why) for path in _unused(template)]
 
 
 def _unused(template: Mapping[str, Any]) -> Iterator[str]:
     """Parts of a JobSet without an effect on jobs."""
+    yield from pod_volumes_of(template).unused
     yield from _others(template, "", {"metadata", "spec"})
     spec = template.get("spec")
     yield from _others(spec, ".spec", {"replicatedJobs"})
@@ -226,7 +231,7 @@ def _unused(template: Mapping[str, Any]) -> Iterator[str]:
             continue
         pod = pod_of(job)
         path += "".join(f".{key}" for key in POD)
-        yield from _others(pod, path, {"containers"})
+        yield from _others(pod, path, {"containers", "volumes"})
         for index, each in enumerate(containers_of(pod)):
             here = f"{path}.containers.{index}"
             yield from _others(each, here, _USED) if each is trainer.main else (here,)

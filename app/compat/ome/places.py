@@ -2,7 +2,7 @@
 
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from app.compat.mounts import OPTIONAL, Mount, mount_of_data, native_mounts
@@ -63,8 +63,12 @@ def places_with_paths(spec: Mapping[str, Any], model_path: str) -> dict[str, Map
     return {field: place for field, place in found.items() if place.get("path")}
 
 
-def mounts_of(spec: Mapping[str, Any], model_path: str, *, runs_command: bool) -> dict[str, Any]:
-    """The field ``mounts`` of ``resource_config``, which is for commands. Raises BadSpec for two at one path."""
+def mounts_of(
+    spec: Mapping[str, Any], model_path: str, volumes: Sequence[Mount], *, runs_command: bool
+) -> dict[str, Any]:
+    """The field ``mounts`` of ``resource_config``, which is for commands: the job's places, and those of these volumes
+    of its runtime that lie elsewhere. Raises BadSpec for two at one path.
+    """
     if not runs_command:
         return {}
     places = places_with_paths(spec, model_path)
@@ -73,7 +77,7 @@ def mounts_of(spec: Mapping[str, Any], model_path: str, *, runs_command: bool) -
     found = [mount_of_data(data["path"], data["storageUri"], 0)] if data.get("storageUri") else []
     found += [Mount(output["path"], "", "", {"type": OUTPUT, **OPTIONAL})] if output else []
     found += [Mount(model_path, "", "", {"type": MODEL, **OPTIONAL})] if model_path else []
-    return native_mounts(found)
+    return native_mounts([*found, *volumes])
 
 
 def _refuse_two_at_a_path(places: Mapping[str, Mapping[str, Any]]) -> None:

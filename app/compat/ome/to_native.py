@@ -13,6 +13,7 @@ from app.compat.ome.fields import FIELDS, job_warnings
 from app.compat.ome.launch_size import launch_size
 from app.compat.ome.manifests import TrainerSchema
 from app.compat.ome.places import NOT_LOCATED, Model, mounts_of, place, source_of
+from app.compat.ome.pod_volumes import pod_volumes_of
 from app.compat.ome.resources import resources_of
 from app.compat.ome.templates import container_of
 from app.domain.errors import BadSpec
@@ -110,7 +111,7 @@ def to_native(
     per_node, nodes = launch_size(trainer, policy, launch)
     image, lost = _image(trainer, policy, launch, runs_command=not uses_built_in, uses_images=uses_images)
     devices = resources_of(trainer, per_node, has_ranks=not uses_built_in)
-    mounts = mounts_of(spec, model.path, runs_command=not uses_built_in)
+    mounts, unused = _mounts(spec, runtime, model.path, runs_command=not uses_built_in)
     sources = source_of(spec.get("datasets") or {}, runs_command=not uses_built_in)
     training = training_of(spec, trainer, runtime, per_node) if uses_built_in else {}
     output = (model_config.get("outputModel") or {}).get("storageUri")
@@ -128,7 +129,7 @@ def to_native(
     }
     secrets = _references(spec["trainer"])
     warnings = job_warnings(wanted, runs_command=not uses_built_in, secrets=secrets, model_path=model.path)
-    return Native(document, [*lost, *(warning(_COMMAND, why) for why in launch.ignored), *warnings], secrets)
+    return Native(document, [*lost, *unused, *(warning(_COMMAND, why) for why in launch.ignored), *warnings], secrets)
 
 
 def without_secrets(spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -178,6 +179,16 @@ def _image(
         return native_image(trainer["image"]), []
     why = NO_REGISTRIES if not uses_images else OF_MPI if runs_command else ITS_OWN_PROGRAM
     return {}, [warning("spec.trainer.image", why)]
+
+
+def _mounts(
+    spec: Mapping[str, Any], runtime: Mapping[str, Any], model_path: str, *, runs_command: bool
+) -> tuple[dict[str, Any], list[str]]:
+    """The field ``mounts`` of ``resource_config``, and a warning of volumes without effect. Raises BadSpec."""
+    volumes = pod_volumes_of(runtime.get("template") or {}).mounts
+    why = "the built-in trainer uses no volumes of the runtime"
+    lost = [warning("spec.runtimeRef", why)] if volumes and not runs_command else []
+    return mounts_of(spec, model_path, volumes, runs_command=runs_command), lost
 
 
 def _launch_of(trainer: Mapping[str, Any], environment: Mapping[str, str]) -> Launch:

@@ -5,7 +5,7 @@ from typing import Any
 
 from flask import Response, g, request
 
-from app.compat.openai.answers.problems import QUOTA_CODES, error_body
+from app.compat.openai.problems import QUOTA_CODES, error_body
 from app.compat.plain_dialect import Plain
 from app.database.engine import Database
 from app.http.envelope import BodySchema, Problem, json_response
@@ -34,6 +34,10 @@ _RESOURCES = (
     "rerank",
     "moderations",
     "responses",
+    "assistants",
+    "threads",
+    "images",
+    "audio",
 )
 _TEXT, _TEXT_OR_NULL = {"type": "string"}, {"type": ["string", "null"]}
 # Clients repeat these by themselves, although the answer stays the same.

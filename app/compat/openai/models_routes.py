@@ -14,7 +14,7 @@ blueprint = Blueprint("openai_models", __name__)
 
 
 @blueprint.get("/models")
-@operation("List the models that may be used", permission=Permission.VIEW, answer=ModelsSchema)
+@operation("List the models that may be used", permission=Permission.LIST_MODELS, answer=ModelsSchema)
 def list_models() -> Reply:
     with plane().db.read() as session:
         return Reply(listed(objects.model_objects(session, caller())))
@@ -22,7 +22,7 @@ def list_models() -> Reply:
 
 # Names of models may contain slashes.
 @blueprint.get("/models/<path:model>")
-@operation("Get a model", permission=Permission.VIEW, answer=ModelSchema)
+@operation("Get a model", permission=Permission.LIST_MODELS, answer=ModelSchema)
 def get_model(model: str) -> Reply:
     with plane().db.read() as session:
         return Reply(objects.model_object(session, caller(), model))

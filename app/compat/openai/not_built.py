@@ -16,6 +16,12 @@ NOT_BUILT = (
     ("POST", "/moderations"),
     ("POST", "/responses"),
     ("GET", "/responses/<path:path>"),
+    *((method, "/assistants") for method in ("GET", "POST")),
+    *((method, "/assistants/<path:path>") for method in ("GET", "POST", "DELETE")),
+    ("POST", "/threads"),
+    *((method, "/threads/<path:path>") for method in ("GET", "POST", "DELETE")),
+    ("POST", "/images/<path:path>"),
+    ("POST", "/audio/<path:path>"),
 )
 
 

@@ -86,7 +86,10 @@ _SPEC: Table = {
     "createHomeDir": acted_on("each attempt has its own HOME, also without it"),
     "nodeType": acted_on("a required node label; without such a node the training waits, with a warning"),
     "nodePools": acted_on("node labels; a node must have one of them, or any with the pool default; order is ignored"),
-    "tty": warned("the command prints into its log: `trainyard shell` opens a terminal beside it"),
+    "tty": acted_on(
+        "true: output and error output of the command are a terminal, and go to its log; refused where mpirun starts "
+        "the ranks. `trainyard shell` opens one with an input"
+    ),
     "stdin": acted_on(
         "true: standard input stays open and empty, so that a shell as the command waits; else it is at its end. "
         "`trainyard exec -i` starts another command with an input"
@@ -188,7 +191,7 @@ _STORAGE: Table = {
     "git.secretRef.secretKeyOfPassword": acted_on("as secretKeyOfPassword"),
     "git.exclude": _EXCLUDE,
     "hostPath.name": _NAME_OF_VOLUME,
-    "hostPath.path": acted_on("a directory of the node that jobs may read; another one has a warning"),
+    "hostPath.path": acted_on("a directory of the node that jobs may read; another one is refused"),
     "hostPath.readOnly": _READ_ONLY,
     "hostPath.mountPath": _MOUNT_PATH,
     "hostPath.mountPropagation": warned("later mounts of the node are not propagated"),

@@ -9,7 +9,8 @@ from typing import Any
 from app.compat.ids import uuid_of
 from app.compat.mpirun import mpirun_of
 from app.compat.runai.owners import Owner
-from app.compat.runai.reaching import addresses_of, of_native, with_addresses
+from app.compat.runai.pods import WORKER
+from app.compat.runai.reaching import URLS, addresses_of, of_native, with_addresses
 from app.compat.runai.to_native import DIALECT, DISTRIBUTED, MPI, PRIORITIES, PYTORCH, naming_of
 from app.domain.lifecycle.states import RUNNING, TERMINAL, JobState
 from app.domain.scheduling.fair_share import quota_of
@@ -86,6 +87,7 @@ def training_of(details: JobDetails, owner: Owner) -> dict[str, Any]:
     """A training or distributed workload."""
     job, foreign = details.job, _foreign(details)
     config, spec = details.document.interactive_config, foreign.get("spec") or spec_of(details)
+    masters_urls = (foreign.get("master_spec") or {}).get(URLS)
     stopped = job.state in (JobState.PAUSED, JobState.CANCELLED) or details.requested is not None
     return {
         "name": job.name,
@@ -99,7 +101,7 @@ def training_of(details: JobDetails, owner: Owner) -> dict[str, Any]:
         "createdAt": on_the_wire(job.created_at),
         "desiredPhase": "Deleted" if foreign.get("deleted") else "Stopped" if stopped else "Running",
         "actualPhase": phase_of(details),
-        "spec": with_addresses(spec, config, owner.address_of(job)),
+        "spec": with_addresses(spec, config, owner.address_of(job), worker=WORKER if masters_urls else None),
         **_of_master(details, owner),
     }
 

@@ -1,8 +1,8 @@
-"""Ports, exposed URLs and readiness of Run:ai's workloads ↔ ``interactive_config`` of native documents. Pure."""
+"""Ports, URLs, readiness and terminals of Run:ai's workloads ↔ ``interactive_config`` of native documents. Pure."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from app.domain.errors import BadSpec
 from app.domain.spec.interactive import HTTP, NOTEBOOK_PORT, TCP, InteractiveConfig, Port, ReadinessProbe
@@ -10,6 +10,7 @@ from app.schemas.spec.field_verdicts import warning
 from app.schemas.spec.interactive_config import MOST_PORTS, PORT_NAME
 
 URLS, PORTS, PROBE = "exposedUrls", "ports", "probes.readiness"
+_Listener = tuple[str | None, int]  # the role whose first instance listens, and on which port
 AddressOf = Callable[[str], str | None]  # name of a port → its address; None where no gateway serves ports
 _USERS, _GROUPS = "authorizedUsers", "authorizedGroups"
 _LISTS = {_USERS: "authorized_users", _GROUPS: "authorized_groups"}
@@ -26,17 +27,22 @@ _PROBE_SECONDS = {
 
 
 def interactive_of(
-    spec: Mapping[str, Any], master: Mapping[str, Any], warnings: list[str], *, knows_groups: bool
+    spec: Mapping[str, Any], master: Mapping[str, Any], warnings: list[str], *, knows_groups: bool, worker: str = ""
 ) -> dict[str, Any]:
-    """The section ``interactive_config``; empty without ports and probes. Raises BadSpec.
+    """The section ``interactive_config``; empty without ports, probes and a terminal. Raises BadSpec.
 
-    ``knows_groups``: whether an identity provider says in which groups people are.
+    ``knows_groups``: whether an identity provider says in which groups people are. ``worker``: the workers' role where
+    the master differs; ports of the workers beside the master's own are those of its first instance.
     """
     found: dict[str, Any] = {}
-    if ports := _ports(spec, master, warnings, knows_groups=knows_groups):
+    asked = _Asked(spec, master, worker)
+    if ports := _ports(asked, warnings, knows_groups=knows_groups):
         found["ports"] = ports
-    part, asked = _part(spec, master, "probes")
-    if readiness := (asked.get("probes") or {}).get("readiness"):
+    if spec.get("tty"):
+        found["terminal"] = True
+    warnings += asked.unreached()
+    part, of_probe = ("masterSpec", master) if master.get("probes") else ("spec", spec)
+    if readiness := (of_probe.get("probes") or {}).get("readiness"):
         found["readiness_probe"] = _probe(readiness, f"{part}.{PROBE}", warnings)
     return {"interactive_config": found} if found else {}
 
@@ -47,14 +53,19 @@ def of_native(config: InteractiveConfig) -> dict[str, Any]:
     ports = [{"container": port.port, "name": port.name} for port in config.ports if port.protocol == TCP]
     found: dict[str, Any] = {URLS: urls} if urls else {}
     found |= {PORTS: ports} if ports else {}
+    found |= {"tty": True} if config.terminal else {}
     return found | ({"probes": {"readiness": _readiness_of(config.readiness_probe)}} if config.readiness_probe else {})
 
 
-def with_addresses(spec: Mapping[str, Any], config: InteractiveConfig, address_of: AddressOf) -> dict[str, Any]:
-    """The spec with the address of each exposed URL that is served."""
+def with_addresses(
+    spec: Mapping[str, Any], config: InteractiveConfig, address_of: AddressOf, *, worker: str | None = None
+) -> dict[str, Any]:
+    """The spec with the address of each exposed URL that is served. ``worker``: only of ports of this role."""
     if not spec.get(URLS):
         return dict(spec)
-    names = {port.port: port.name for port in config.ports if port.protocol == HTTP}
+    # Of one number in two places the first is the master's.
+    served = [port for port in reversed(config.ports) if port.protocol == HTTP]
+    names = {port.port: port.name for port in served if worker is None or port.role == worker}
     return {**spec, URLS: [_with_address(each, names, address_of) for each in spec[URLS]]}
 
 
@@ -70,46 +81,65 @@ def _with_address(url: Mapping[str, Any], names: Mapping[int, str], address_of: 
     return {**url, "url": address} if address else dict(url)
 
 
-def _part(spec: Mapping[str, Any], master: Mapping[str, Any], field: str) -> tuple[str, Mapping[str, Any]]:
-    """Where the field counts, and its name: ports are those of the first rank, so that its own come first."""
-    return ("masterSpec", master) if master.get(field) else ("spec", spec)
+class _Asked(NamedTuple):
+    """What a workload asks for: ports that the master has itself are the first rank's, before the workers'."""
+
+    spec: Mapping[str, Any]
+    master: Mapping[str, Any]
+    worker: str
+
+    def items(self, field: str) -> Iterator[tuple[str, Mapping[str, Any], Mapping[str, Any]]]:
+        """(path, item, native fields of its place) of each item that is not excluded."""
+        parts: list[tuple[str, Mapping[str, Any], Mapping[str, Any]]] = [("spec", self.spec, {})]
+        if self.master.get(field):
+            parts = [("masterSpec", self.master, {})]
+            parts += [("spec", self.spec, {"role": self.worker, "index": 0})] if self.worker else []
+        for part, asked, place in parts:
+            for number, each in enumerate(asked.get(field) or []):
+                if not each.get("exclude"):
+                    yield f"{part}.{field}.{number}", each, place
+
+    def unreached(self) -> Iterator[str]:
+        """Warnings of what the workers ask for, and only the master gets."""
+        for field in (URLS, PORTS):
+            if self.master.get(field) and self.spec.get(field) and not self.worker:
+                yield warning(f"spec.{field}", "pods are equal, and masterSpec names those of the first one")
+        own, probes = self.master.get("probes"), self.spec.get("probes")
+        if own and probes and own != probes:
+            yield warning(f"spec.{PROBE}", "the workload is ready when its master is, by masterSpec.probes")
 
 
-def _items(spec: Mapping[str, Any], master: Mapping[str, Any], field: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """(path, item) of each item that is not excluded."""
-    part, asked = _part(spec, master, field)
-    for number, each in enumerate(asked.get(field) or []):
-        if not each.get("exclude"):
-            yield f"{part}.{field}.{number}", each
-
-
-def _ports(
-    spec: Mapping[str, Any], master: Mapping[str, Any], warnings: list[str], *, knows_groups: bool
-) -> list[dict[str, Any]]:
+def _ports(asked: _Asked, warnings: list[str], *, knows_groups: bool) -> list[dict[str, Any]]:
     """Exposed URLs are HTTP, other ports are TCP; a port in both lists is HTTP. Raises BadSpec."""
-    found: dict[int, dict[str, Any]] = {}
-    for path, url in _items(spec, master, URLS):
-        _check_number(url["container"], found, path)
-        found[url["container"]] = {
+    found: dict[_Listener, dict[str, Any]] = {}
+    for path, url, place in asked.items(URLS):
+        number = url["container"]
+        _check_number(number, place, found, path)
+        found[_listener(number, place)] = {
             "name": _free_name(url, found.values()),
-            "port": url["container"],
+            "port": number,
             "protocol": HTTP,
+            **place,
             **_authorized(url, path, warnings, knows_groups=knows_groups),
         }
     exposed = set(found)
-    for path, port in _items(spec, master, PORTS):
+    for path, port, place in asked.items(PORTS):
         number = port["container"]
-        if number in exposed:
-            exposed.remove(number)  # given twice in this list, it is refused
+        if (key := _listener(number, place)) in exposed:
+            exposed.remove(key)  # given twice in this list, it is refused
             continue
-        _check_number(number, found, path)
-        found[number] = {"name": _free_name(port, found.values()), "port": number, "protocol": TCP}
+        _check_number(number, place, found, path)
+        found[key] = {"name": _free_name(port, found.values()), "port": number, "protocol": TCP, **place}
     return list(found.values())
 
 
-def _check_number(number: int, found: Mapping[int, Any], path: str) -> None:
+def _listener(number: int, place: Mapping[str, Any]) -> _Listener:
+    return place.get("role"), number
+
+
+def _check_number(number: int, place: Mapping[str, Any], found: Mapping[_Listener, Any], path: str) -> None:
     """Raises BadSpec."""
-    if number in found:
+    if _listener(number, place) in found:
         raise BadSpec(f"{number} is given twice; leave one of them out", field=f"{path}.container")
     if len(found) == MOST_PORTS:
         raise BadSpec(f"a workload has at most {MOST_PORTS} ports", field=path)

@@ -8,7 +8,7 @@ from app.compat.mounts import location_of, map_paths, native_mounts
 from app.compat.naming import Naming
 from app.compat.runai.fields import without_effect
 from app.compat.runai.mpi import mpi_distributed, mpi_training, starts_by_mpi
-from app.compat.runai.pods import MASTER, Pods, of_distributed, of_training
+from app.compat.runai.pods import MASTER, WORKER, Pods, of_distributed, of_training
 from app.compat.runai.programs import MASTERS, Place, image_of, image_of_master
 from app.compat.runai.reaching import interactive_of
 from app.compat.runai.repositories import REPOSITORIES, Repository, code_mount, not_cloned, repository_of
@@ -71,6 +71,7 @@ NAMES = {
     "scheduling_config.priority": "spec.priorityClass",
     "interactive_config.ports": "spec.exposedUrls",
     "interactive_config.readiness_probe": "spec.probes.readiness",
+    "interactive_config.terminal": "spec.tty",
 }
 # Of a role: fields after tasks.NUMBER, and those after the part of the request that its pods are from.
 _OF_ROLES = {
@@ -133,7 +134,9 @@ def to_native(
         "resource_config": {**devices, **image, **native_mounts([*volumes.mounts, *start])},
         **({"tasks": list(pods.tasks)} if pods.tasks else {}),
         "scheduling_config": _scheduling(spec),
-        **interactive_of(spec, master, warnings, knows_groups=knows_groups),
+        **interactive_of(
+            spec, master, warnings, knows_groups=knows_groups, worker=WORKER if pods.tasks and distributed else ""
+        ),
     }
     foreign = {DIALECT: _stored(training, distributed=distributed)}
     return Native(document, foreign, [*without_effect(training), *warnings])

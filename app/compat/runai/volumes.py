@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from app.compat.mounts import Mount, mount_of_data
 from app.compat.quantities import amount_of
 from app.compat.runai.claims import is_mounted, mount_of_claim, name_of_claim, size_without_effect
+from app.domain.errors import BadSpec
 from app.domain.spec.model import EMPTY, MEMORY
 from app.domain.spec.rules.mounts import why_not_free
 from app.schemas.spec.field_verdicts import warning
@@ -28,6 +29,7 @@ _NEEDED = {
     "git": "the URL of a repository is required",
     "s3": "bucket is required",
 }
+_NOT_READ = "jobs may not read {}: it must lie below a storage root of the operator"
 _IN_MEMORY, _SHARED_MEMORY = "Memory", "/dev/shm"  # noqa: S108 – a mount point
 _SSH = re.compile(r"[\w.-]+@([\w.-]+):(.+)", re.ASCII)
 
@@ -50,7 +52,10 @@ class Volumes(NamedTuple):
 def volumes_of(
     storage: Mapping[str, Any], may_read: Callable[[str], bool], workload: str, cloned: int | None = None
 ) -> Volumes:
-    """``workload`` is the name of the workload, ``cloned`` the number of the Git volume that is the job's code."""
+    """``workload`` is the name of the workload, ``cloned`` the number of the Git volume that is the job's code.
+
+    Raises BadSpec for a directory of the node that jobs may not read: the program would start without its files.
+    """
     found: list[Mount] = []
     claims: list[Mount] = []
     warnings: list[str] = []
@@ -68,6 +73,8 @@ def volumes_of(
                     continue
             mounted = str(each.get(_path_of(kind)) or "").rstrip("/")
             location = _location(kind, each)
+            if kind == "hostPath" and location and not may_read(location):
+                raise BadSpec(_NOT_READ.format(location), field=f"{field}.path")
             if problem := _problem(kind, mounted, location, may_read):
                 warnings.append(warning(field, problem))
                 continue
@@ -120,14 +127,15 @@ def _problem(kind: str, mounted: str, location: str, may_read: Callable[[str], b
     if not mounted.startswith("/"):
         return "the mount path must be absolute"
     if kind != "pvc" and not may_read(location):
-        return f"jobs may not read {location}: it must lie below a storage root of the operator"
+        return _NOT_READ.format(location)
     return ""
 
 
 def _location(kind: str, volume: Mapping[str, Any]) -> str:
     """The location of a volume; empty where it is not specified."""
     if kind == "hostPath":
-        return str(volume.get("path") or "").rstrip("/")
+        path = str(volume.get("path") or "")
+        return path.rstrip("/") or path[:1]
     if kind == "nfs":
         server, path = volume.get("server"), str(volume.get("path") or "").strip("/")
         return f"nfs/{server}/{path}".rstrip("/") if server else ""

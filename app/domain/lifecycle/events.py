@@ -25,6 +25,7 @@ class EventType(StrEnum):
     CHECKPOINT_FAILED = "checkpoint.failed"
     CHECKPOINT_PRUNED = "checkpoint.pruned"
     EXPORTED = "job.exported"
+    INPUTS = "job.inputs"
     IMAGE = "job.image"
     PACKAGES = "job.packages"
     CORES = "job.cores"

@@ -11,23 +11,30 @@ FILES = "files"
 
 @dataclass(frozen=True, kw_only=True)
 class BaseOfModel:
-    """``location`` without anything private; ``model_hash`` is known for the result of a job."""
+    """``location`` without anything private; ``model_hash`` is known for the result of a job, ``commit`` and
+    ``sampled_sha256`` of other models as the last attempt has read them.
+    """
 
     location: str = ""
     is_of_hub: bool = False
     revision: str | None = None
     job_id: str | None = None
     model_hash: str | None = None
+    commit: str | None = None
+    sampled_sha256: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class CardSource:
-    """A data source. Digest, size and count are known for uploaded files, ``records_read`` after a preflight."""
+    """A data source. Digest, size and commit as the last attempt has read them; digest, size and count of an uploaded
+    file are known from its upload. ``records_read`` after a preflight.
+    """
 
     location: str
     split: str
     file_id: str | None = None
     sha256: str | None = None
+    commit: str | None = None
     size_bytes: int | None = None
     records: int | None = None
     records_read: int | None = None

@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from app.domain.model_cards.escaping import code, plain, yaml_text
-from app.domain.model_cards.facts import ADAPTER, MODEL, CardSource, Measured, ModelCard
+from app.domain.model_cards.facts import ADAPTER, MODEL, BaseOfModel, CardSource, Measured, ModelCard
 
 _LOAD_MODEL = """from transformers import {kind}, AutoTokenizer
 
@@ -71,9 +71,18 @@ def _origin(card: ModelCard) -> str:
     if card.base.job_id is not None:
         base = f"the result of {code(card.base.job_id)}"
     revision = f" at revision {code(card.base.revision)}" if card.base.revision else ""
-    digest = f" (SHA-256 {code(card.base.model_hash)})" if card.base.model_hash else ""
+    digest = f" ({_content(card.base)})" if _content(card.base) else ""
     made = f"Made by {code(card.training_type)} with {code(card.framework)} from {base}{revision}{digest}"
     return f"{made}, in {card.steps} optimizer steps, by the job {code(card.job_id)} of Trainyard."
+
+
+def _content(base: BaseOfModel) -> str:
+    """What says most about what was read."""
+    if base.model_hash:
+        return f"SHA-256 {code(base.model_hash)}"
+    if base.commit:
+        return f"commit {code(base.commit)}"
+    return f"SHA-256 of samples {code(base.sampled_sha256)}" if base.sampled_sha256 else ""
 
 
 def _source(source: CardSource) -> tuple[str, ...]:

@@ -24,8 +24,8 @@ def _whole(least: int, most: int, *, default: str, meaning: str) -> Key:
     return Key(rule=f"a whole number from {least} to {most}", default=default, meaning=meaning, allows=allows)
 
 
-def _flag(meaning: str) -> Key:
-    return Key(rule="true or false", default="true", meaning=meaning, allows=lambda value: isinstance(value, bool))
+def _flag(meaning: str, default: str = "true") -> Key:
+    return Key(rule="true or false", default=default, meaning=meaning, allows=lambda value: isinstance(value, bool))
 
 
 def _is_amount(value: object) -> bool:
@@ -46,6 +46,11 @@ KEYS: Mapping[str, Key] = MappingProxyType(
         ),
         "accept_training": _flag("false: the node is given no training, but inference jobs and evaluations"),
         "accept_inference": _flag("false: the node is given trainings only: no batches, features and evaluations"),
+        "share_across_projects": _flag(
+            "true: jobs of different projects may each have a part of one GPU (`gpu_fraction`), where nothing but "
+            "their own code keeps them out of each other's memory",
+            default="false",
+        ),
         "default_gpu_memory_percent": _whole(
             1,
             100,
@@ -87,6 +92,7 @@ class NodeLimits:
     auto_accept: bool = True
     accept_training: bool = True
     accept_inference: bool = True
+    share_across_projects: bool = False
     default_gpu_memory_percent: int | None = None
     default_cpu_threads: int | None = None
     checkpoint_interval_epochs: int | None = None

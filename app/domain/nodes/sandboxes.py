@@ -8,6 +8,8 @@ PROCESS = "process"  # plain processes of the node worker's user; opt-in by the 
 LANDLOCK = "landlock"  # the same, kept out of files that are not their job's; opt-in by the operator
 WITHOUT_NAMESPACES = (PROCESS, LANDLOCK)
 MISSING, FORBIDDEN, UNFILTERED, UNLOCKED = "missing", "forbidden", "unfiltered", "unlocked"
+UNDIVIDED = "undivided"  # its GPUs can't be given to jobs apart from each other
+BELOW = "below"  # what its operator demands of it
 
 WHY_NONE: Mapping[str, str] = MappingProxyType(
     {
@@ -15,6 +17,8 @@ WHY_NONE: Mapping[str, str] = MappingProxyType(
         FORBIDDEN: "has no sandbox for jobs: bubblewrap may not make namespaces there",
         UNFILTERED: "has no sandbox for jobs: libseccomp, which filters their system calls, is not installed there",
         UNLOCKED: "has no sandbox for jobs: its kernel has no Landlock, which was to keep them out of files",
+        UNDIVIDED: "can't give a job its GPUs alone: its driver doesn't tell which device file is which GPU's",
+        BELOW: "isolates jobs less than its operator demands (TRAINYARD_NODE_SANDBOX_LEAST)",
     }
 )
 WAYS_OUT: Mapping[str, str] = MappingProxyType(
@@ -23,9 +27,16 @@ WAYS_OUT: Mapping[str, str] = MappingProxyType(
         FORBIDDEN: "allow unprivileged user namespaces (docs/reference/isolation.md)",
         UNFILTERED: "install it (apt install libseccomp2)",
         UNLOCKED: "boot a kernel with it, or set TRAINYARD_NODE_SANDBOX to auto and install bubblewrap",
+        UNDIVIDED: "show /proc/driver/nvidia to its worker, or run a worker for each GPU, in a container with that one",
+        BELOW: "see the log of its worker for what it lacks, or demand less there",
     }
 )
 AT_OWN_RISK = "where you trust all users with the machine, set TRAINYARD_NODE_SANDBOX=process"
+
+
+def way_out(lack: str) -> str:
+    """Of a node that reports this value."""
+    return WAYS_OUT[lack] if lack == BELOW else f"{WAYS_OUT[lack]}, or, {AT_OWN_RISK}"
 
 
 def why_none(sandbox: str) -> str:

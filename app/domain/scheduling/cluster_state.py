@@ -42,7 +42,8 @@ class ClusterState:
         for part in placement.parts:
             node = self.node_index.nodes[part.node]
             indices = (device.index for device in part.devices)
-            self.node_index.change(node.with_job(indices, placement.share, part.quantities(job.request)))
+            amounts = part.quantities(job.request)
+            self.node_index.change(node.with_job(indices, placement.share, amounts, job.request.tenant))
 
     def reserve(self, room: Room) -> None:
         """Reserve the free devices of the room: only jobs that end in time may still use them."""

@@ -79,8 +79,12 @@ def open_devices(request: Request, node: NodeCapacity) -> list[Device]:
     """The usable devices with enough free for the job now."""
     if not request.takes_part:
         return usable_of(request, [d for d in node.devices if d.index in node.free])
-    begun = [d for d in node.devices if d.index in node.free or d.index in node.parts]
+    begun = [d for d in node.devices if d.index in node.free or _is_begun(request, node, d)]
     return [d for d in usable_of(request, begun) if node.left(d.index) >= share_on(request, d)]
+
+
+def _is_begun(request: Request, node: NodeCapacity, device: Device) -> bool:
+    return device.index in node.parts and node.is_open_to(device.index, request.tenant)
 
 
 def _enough_devices(request: Request, node: NodeCapacity) -> str:
@@ -170,7 +174,7 @@ def _has_free_devices(request: Request, node: NodeCapacity) -> str:
     if free >= request.device_count:
         return ""
     if request.takes_part:
-        return f"{_most_left(request, node)} is free{_unavailable(node)}"
+        return f"{_most_left(request, node)} is free{_of_others(request, node)}{_unavailable(node)}"
     return f"{free} of {request.device_count} such devices are free{_unavailable(node)}"
 
 
@@ -277,7 +281,9 @@ def pending_reason_for(request: Request, emptiest: Sequence[NodeCapacity], other
 
 def what_is_free(request: Request, nodes: Iterable[NodeCapacity]) -> str:
     """In words: ``1 on a, 0 on b (2 reserved for jobs that come first)``."""
-    return ", ".join(f"{_free(request, n)} on {n.name}{_unavailable(n)}{_full(request, n)}" for n in nodes)
+    return ", ".join(
+        f"{_free(request, n)} on {n.name}{_of_others(request, n)}{_unavailable(n)}{_full(request, n)}" for n in nodes
+    )
 
 
 def excluded(avoided: Collection[str]) -> str:
@@ -306,10 +312,17 @@ def _free(request: Request, node: NodeCapacity) -> str:
 
 
 def _most_left(request: Request, node: NodeCapacity) -> str:
-    """The largest free share, in words: ``0.3 of device 2``."""
-    most = max(usable_devices(request, node), key=lambda d: node.left(d.index), default=None)
+    """The largest share that is free for the job, in words: ``0.3 of device 2``."""
+    usable = [d for d in usable_devices(request, node) if node.is_open_to(d.index, request.tenant)]
+    most = max(usable, key=lambda d: node.left(d.index), default=None)
     left = node.left(most.index) if most is not None else 0
     return f"{left / WHOLE:g} of device {most.index}" if most is not None and left else "nothing"
+
+
+def _of_others(request: Request, node: NodeCapacity) -> str:
+    """Parts that only jobs of other projects may take."""
+    closed = [d for d in usable_devices(request, node) if d.index in node.parts and not _is_begun(request, node, d)]
+    return f" ({len(closed)} shared by jobs of other projects)" if request.takes_part and closed else ""
 
 
 def _unavailable(node: NodeCapacity) -> str:

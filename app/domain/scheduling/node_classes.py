@@ -223,10 +223,10 @@ class NodeClasses:
 
 
 def amount_free(node: NodeCapacity) -> object:
-    """Equivalence key of the free devices and shares by type, regardless of index, and of the free link groups."""
+    """Equivalence key of the free devices and shares by type and project, whatever their index, and of link groups."""
     named = {device.index: (device.type, device.memory_mb) for device in node.devices}
     free = Counter(named[index] for index in node.free)
-    parts = Counter((named[index], part) for index, part in node.parts.items())
+    parts = Counter((named[index], part, node.tenants.get(index)) for index, part in node.parts.items())
     linked: dict[int, list[object]] = {}
     for device in node.devices:
         if device.link_group is not None and device.index in node.free:

@@ -151,7 +151,9 @@ def fits_after(job: QueuedJob, node: NodeCapacity, ended: Sequence[Running]) -> 
     left = [d for d in node.devices if d.index in back or d.index in node.free or d.index in node.parts]
     for device in usable_of(job.request, left):
         needed = share_on(job.request, device) if job.request.takes_part else WHOLE
-        missing -= node.left(device.index) + back.get(device.index, 0) >= needed
+        left_then = node.left(device.index) + back.get(device.index, 0)
+        is_open = left_then >= WHOLE or node.is_open_to(device.index, job.request.tenant)
+        missing -= is_open and left_then >= needed
         if missing <= 0:
             return True
     return False

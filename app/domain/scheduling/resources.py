@@ -94,16 +94,6 @@ class GpuType(NamedTuple):
     memory_mb: int = 0
 
 
-class ProjectDemand(NamedTuple):
-    """Capabilities that a project demands of the nodes of its jobs."""
-
-    project: str
-    words: frozenset[str]
-
-
-NO_DEMAND = ProjectDemand("", frozenset())
-
-
 @dataclass(frozen=True, kw_only=True)
 class RoleRequest:
     """``count`` instances of a role of a job, each with the resources of ``each``, which has no roles.
@@ -147,6 +137,7 @@ class Request:
     avoided_labels: frozenset[str] = frozenset()
     trains: bool = True  # False: a batch, features or an evaluation
     roles: tuple[RoleRequest, ...] = ()
+    tenant: str = ""  # project of a job that takes a part of a device: it shares with this one alone; empty: with any
 
     def __hash__(self) -> int:
         return self._hash
@@ -241,6 +232,8 @@ class NodeCapacity:
     reputation: float = UNKNOWN
     arch: str = ""  # of its processor, as in `uname -m`; empty: not reported
     parts: Mapping[int, int] = field(default_factory=dict)  # device → allocated hundredths, less than all
+    tenants: Mapping[int, str] = field(default_factory=dict)  # shared device → the project of its jobs; "": of several
+    mixes_projects: bool = False  # jobs of several projects may share a device; ``tenants`` stays empty
 
     @property
     def has_room(self) -> bool:
@@ -251,27 +244,30 @@ class NodeCapacity:
         """Free hundredths of the device."""
         return WHOLE if index in self.free else WHOLE - self.parts.get(index, WHOLE)
 
-    def given(self, indices: Iterable[int], share: int = WHOLE) -> "NodeCapacity":
+    def is_open_to(self, index: int, tenant: str) -> bool:
+        """Whether a job of this tenant may take a part of the device, as far as those go that have the rest."""
+        return not tenant or index in self.free or self.tenants.get(index, tenant) == tenant
+
+    def given(self, indices: Iterable[int], share: int = WHOLE, tenant: str = "") -> "NodeCapacity":
         """The node after ``share`` of each device is allocated, or released when ``share`` is negative."""
-        free, parts = self._left_after(indices, share)
-        return replace(self, free=free, parts=parts)
-
-    def with_job(self, indices: Iterable[int], share: int, amounts: Quantities) -> "NodeCapacity":
-        """The node after a job with these devices, share and amounts has started."""
-        free, parts = self._left_after(indices, share)
-        return replace(self, free=free, parts=parts, held=self.held + amounts, active_jobs=self.active_jobs + 1)
-
-    def _left_after(self, indices: Iterable[int], share: int) -> tuple[frozenset[int], dict[int, int]]:
-        free, parts = set(self.free), dict(self.parts)
+        free, parts, tenants = set(self.free), dict(self.parts), dict(self.tenants)
         for index in indices:
             left = self.left(index) - share
+            if tenant and index in free and not self.mixes_projects:
+                tenants[index] = tenant
             free.discard(index)
             parts.pop(index, None)
             if left >= WHOLE:
                 free.add(index)
+                tenants.pop(index, None)
             elif left > 0:
                 parts[index] = WHOLE - left
-        return frozenset(free), parts
+        return replace(self, free=frozenset(free), parts=parts, tenants=tenants)
+
+    def with_job(self, indices: Iterable[int], share: int, amounts: Quantities, tenant: str = "") -> "NodeCapacity":
+        """The node after a job with these devices, share and amounts has started."""
+        given = self.given(indices, share, tenant)
+        return replace(given, held=self.held + amounts, active_jobs=self.active_jobs + 1)
 
     @property
     def known_as(self) -> frozenset[str]:
@@ -353,21 +349,6 @@ def request_of(document: JobDocument, *, has_gpus: bool) -> Request:
         preferred_labels=frozenset(resources.node_affinity),
         avoided_labels=frozenset(resources.node_anti_affinity),
         trains=document.kind == TRAINING,
-    )
-
-
-def demanding(request: Request, demand: ProjectDemand) -> Request:
-    """The request of a job whose project demands these capabilities of its nodes."""
-    words = demand.words
-    if words <= request.required_capabilities and all(
-        words <= role.each.required_capabilities for role in request.roles
-    ):
-        return request
-    return replace(
-        request,
-        required_capabilities=request.required_capabilities | words,
-        demanded=words - request.required_capabilities,
-        roles=tuple(replace(role, each=demanding(role.each, demand)) for role in request.roles),
     )
 
 

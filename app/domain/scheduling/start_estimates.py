@@ -88,5 +88,6 @@ def _fill(
         if devices is not None:
             found[place] = seconds
             share = share_on(request, devices[0])
-            node = node.with_job((device.index for device in devices), share, request.quantities)
+            taken = (device.index for device in devices)
+            node = node.with_job(taken, share, request.quantities, request.tenant)
     return node

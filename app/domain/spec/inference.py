@@ -8,11 +8,14 @@ from app.domain.openai_paths import CHAT_COMPLETIONS as CHAT_COMPLETIONS  # noqa
 from app.domain.openai_paths import COMPLETIONS as COMPLETIONS  # noqa: PLC0414
 from app.domain.openai_paths import EMBEDDINGS as EMBEDDINGS  # noqa: PLC0414
 from app.domain.openai_paths import OPENAI_ENDPOINTS as OPENAI_ENDPOINTS  # noqa: PLC0414
+from app.domain.spec.kinds import BATCH as BATCH  # noqa: PLC0414
+from app.domain.spec.kinds import EVALUATION as EVALUATION  # noqa: PLC0414
+from app.domain.spec.kinds import FEATURES as FEATURES  # noqa: PLC0414
+from app.domain.spec.kinds import KINDS as KINDS  # noqa: PLC0414
+from app.domain.spec.kinds import REPLICA as REPLICA  # noqa: PLC0414
+from app.domain.spec.kinds import TRAINING as TRAINING  # noqa: PLC0414
 from app.domain.spec.section import Section
 
-TRAINING, BATCH, FEATURES, EVALUATION = "training", "batch", "features", "evaluation"  # JobDocument.kind
-REPLICA = "replica"  # of a service, which makes such jobs
-KINDS = (TRAINING, BATCH, FEATURES, EVALUATION, REPLICA)
 # By kind: training_config.training_type of such a document, which is also the job's column.
 TYPES = {BATCH: "BATCH", FEATURES: "FEATURES", EVALUATION: "EVALUATION", REPLICA: "REPLICA"}
 _KINDS = {training_type: kind for kind, training_type in TYPES.items()}

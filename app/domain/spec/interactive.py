@@ -54,11 +54,14 @@ class ReadinessProbe(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class InteractiveConfig(Section):
-    """``notebook``: the node starts JupyterLab beside the script, from the job's packages or image."""
+    """``notebook``: the node starts JupyterLab beside the script, from the job's packages or image. ``terminal``: the
+    output of each rank is a terminal instead of a pipe.
+    """
 
     ports: tuple[Port, ...] = ()
     readiness_probe: ReadinessProbe | None = None
     notebook: bool = False
+    terminal: bool = False
     keep_on_failure_seconds: int = 0  # how long sandbox and devices stay after the script has failed
 
     @property

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from app.domain.errors import BadSpec
 from app.domain.spec.hyperparameters.parsing import CUSTOM
 from app.domain.sweeps.parameters import Value
 from app.domain.sweeps.population import halts_of_members
@@ -84,6 +85,28 @@ def with_evaluation(job: Mapping[str, Any], rule: EarlyStopping) -> dict[str, An
     training["evaluation"] = (
         {"strategy": "epoch"} if rule.unit == "epochs" else {"strategy": "steps", "steps": rule.min}
     )
+    return found
+
+
+def with_all_data(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The document without its validation split, whose records are trained on, and without what needs evaluations.
+
+    Raises BadSpec where nothing is split off.
+    """
+    found: dict[str, Any] = copy.deepcopy(dict(document))
+    data, training = _object(found, "data_config"), _object(found, "training_config")
+    if not data.get("validation_split"):
+        raise BadSpec(
+            "the job splits nothing off for validation; leave it out, or write the document to a file and change its "
+            "sources there",
+            field="data_config.validation_split",
+        )
+    data["validation_split"] = 0.0
+    training["evaluation"] = None
+    checkpoint = _object(_object(found, "output_config"), "checkpoint")
+    checkpoint |= {"metric_for_best_model": None, "greater_is_better": None}
+    for name in ("early_stopping_patience", "load_best_model_at_end"):
+        _object(training, "hyperparameters").pop(name, None)
     return found
 
 

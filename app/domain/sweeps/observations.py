@@ -4,9 +4,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from app.domain.errors import Cause
 from app.domain.sweeps.parameters import Value
 
 State = Literal["completed", "stopped", "failed", "running"]
+# Of a trial that has ended without a finite value of an objective, as one does whose loss became NaN.
+NO_VALUE: Cause = "NO_RESULT"
+# Causes that lie in a trial's own values; lost nodes, data and storage say nothing of them.
+OWN_FAULTS: tuple[Cause, ...] = (
+    *("OUT_OF_MEMORY", "HOST_OUT_OF_MEMORY", "NON_FINITE_LOSS", "DIVERGED", "SCRIPT_ERROR", NO_VALUE),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,6 +22,7 @@ class Observation:
 
     ``step`` is that of a stopped trial's last report. ``violations`` has a number for each constraint; above 0 it is
     violated. ``reports`` are (rung, value) with values like ``objectives``, for methods that learn from rungs.
+    ``cause`` is the error type of a failed one; empty where there is none.
     """
 
     number: int
@@ -24,6 +32,7 @@ class Observation:
     step: int = 0
     violations: tuple[float, ...] = ()
     reports: tuple[tuple[int, float], ...] = ()
+    cause: str = ""
 
     @property
     def is_feasible(self) -> bool:
@@ -40,6 +49,8 @@ class Observation:
             found["violations"] = list(self.violations)
         if self.reports:
             found["reports"] = [list(each) for each in self.reports]
+        if self.cause:
+            found["cause"] = self.cause
         return found
 
     @staticmethod
@@ -52,6 +63,7 @@ class Observation:
             step=raw.get("step", 0),
             violations=tuple(raw.get("violations", ())),
             reports=tuple((rung, value) for rung, value in raw.get("reports", ())),
+            cause=raw.get("cause", ""),
         )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 BEST, LAST, MEAN = "best", "last", "mean:"
 MAX_MEAN = 10_000
+REPORT = "report."  # before the name of a number of a job's report
 
 
 def mean_of(select: str) -> int | None:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, Self
 
 from app.domain.spec.metric_goals import Goal
@@ -125,10 +125,24 @@ class Budget(Part):
 
 @dataclass(frozen=True, kw_only=True)
 class FailedTrials(Part):
-    """``max_failed``: a number or, below 1, a share. ``penalize``: failed trials count as the worst value seen."""
+    """``max_failed``: a number or, below 1, a share. ``penalize``: trials that failed by one of ``causes`` count as
+    the worst value seen; None, of sweeps that were stored before there were causes: by any.
+    """
 
     max_failed: int | float | None = None
     penalize: bool = False
+    causes: tuple[str, ...] | None = None
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> Self:
+        found = super().from_json(raw)
+        return replace(found, causes=None if found.causes is None else tuple(found.causes))
+
+    def to_json(self) -> dict[str, Any]:
+        return {**super().to_json(), "causes": None if self.causes is None else list(self.causes)}
+
+    def penalizes(self, cause: str) -> bool:
+        return self.penalize and (self.causes is None or cause in self.causes)
 
     def limit(self, trials: int) -> int:
         """How many of so many trials may fail; the default is a third, at least 3."""

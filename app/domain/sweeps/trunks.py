@@ -9,7 +9,7 @@ from app.domain.spec.hyperparameters.parameter import InvalidHyperparameter, Mat
 from app.domain.spec.hyperparameters.schedules import steps_with_equal_rates
 from app.domain.spec.hyperparameters.tables import PLATEAU, TABLES
 from app.domain.spec.model import HaltAt, JobDocument, SchedulingConfig
-from app.domain.sweeps.rules.objectives import REPORT
+from app.domain.sweeps.results import REPORT
 from app.domain.sweeps.spec import PAUSE, PBT, SweepSpec
 
 # Their trainers continue from another job's checkpoint bit by bit, with rates of their own.

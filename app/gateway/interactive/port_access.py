@@ -16,6 +16,7 @@ from app.services.interactive.ports import OpenPort
 from app.services.requests.control_plane import ControlPlane
 
 REMEMBER_SECONDS = 0.5  # after which a revoked key, or an attempt that has ended, is noticed
+RECORD_SECONDS = 3600.0  # for which one line of the audit trail says that a key uses a port
 MOST_REMEMBERED = 10_000
 KEY_START = "ty_"  # of API keys
 
@@ -45,6 +46,7 @@ class PortAccess:
         self._plane = plane
         self._secret_key = secret_key
         self._known: OrderedDict[bytes, tuple[float, OpenPort]] = OrderedDict()
+        self._recorded: OrderedDict[tuple[str, str, str, int], float] = OrderedDict()
 
     async def of(self, request: PortRequest, client: str) -> Access:
         """By the first credential that is valid.
@@ -68,10 +70,28 @@ class PortAccess:
             return known[1]
         self._known.pop(name, None)
         opened = await self._asked(address, credential, client)
+        if opened.endpoint is not None:
+            await self._record(opened, client)
         self._known[name] = (time.monotonic(), opened)
         if len(self._known) > MOST_REMEMBERED:
             self._known.popitem(last=False)
         return opened
+
+    async def _record(self, opened: OpenPort, client: str) -> None:
+        """Once for each key, port and attempt in an hour, however it came by the address. No use without its line."""
+        use = opened.key_id, opened.job_id, opened.port.name, opened.attempt
+        now, before = time.monotonic(), self._recorded.get(use)
+        if before is not None and now - before < RECORD_SECONDS:
+            return
+        self._recorded[use] = now
+        self._recorded.move_to_end(use)
+        if len(self._recorded) > MOST_REMEMBERED:
+            self._recorded.popitem(last=False)
+        try:
+            await self._backend.on_thread(lambda: ports.record_use(self._plane, opened, client))
+        except BaseException:
+            self._recorded.pop(use, None)
+            raise
 
     async def _asked(self, address: PortAddress, credential: Credential, client: str) -> OpenPort:
         job_id, name, value = address.job_id, address.name, credential.value

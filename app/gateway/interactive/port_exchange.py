@@ -6,7 +6,7 @@ import logging
 import socket
 import time
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from tornado.http1connection import HTTP1Connection, HTTP1ConnectionParameters
 from tornado.httputil import HTTPHeaders, HTTPMessageDelegate, HTTPServerRequest, RequestStartLine, ResponseStartLine
@@ -34,12 +34,10 @@ from app.gateway.interactive.port_refusals import Refused
 from app.gateway.interactive.port_request import CHUNKED, PortRequest
 from app.gateway.interactive.port_splice import Taken
 from app.gateway.interactive.port_upload import Answering
+from app.gateway.interactive.ports_side import PortsSide
 from app.gateway.interactive.sandbox_connection import NotReached, RefusedThere
 from app.host.pipes import SCARCE
 from app.security import signed_tokens
-
-if TYPE_CHECKING:
-    from app.gateway.interactive.ports_side import PortsSide
 
 PIECE_BYTES = 128 << 10
 UNLIMITED_BYTES = 1 << 50  # answers are passed on as they come
@@ -57,7 +55,7 @@ logger = logging.getLogger(__name__)
 class PortExchange(HTTPMessageDelegate):
     """Reads a request from its connection, and writes the answer to it. It counts as open until its end."""
 
-    def __init__(self, side: "PortsSide", request: HTTPServerRequest, address: PortAddress | None) -> None:
+    def __init__(self, side: PortsSide, request: HTTPServerRequest, address: PortAddress | None) -> None:
         self._side, self._raw, self._address = side, request, address
         self._connection = cast("HTTP1Connection", request.connection)
         self._answering: Answering | None = None  # in its place, once a large body is read of it

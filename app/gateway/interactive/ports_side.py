@@ -3,30 +3,16 @@
 import asyncio
 import contextlib
 import logging
-import re
 import time
 from collections import Counter
 from collections.abc import Coroutine
-from typing import Any, cast
-
-from tornado.httputil import (
-    HTTPConnection,
-    HTTPHeaders,
-    HTTPMessageDelegate,
-    HTTPServerConnectionDelegate,
-    HTTPServerRequest,
-    RequestStartLine,
-    ResponseStartLine,
-)
-from tornado.routing import Router
+from typing import Any, Protocol
 
 from app.domain.errors import Conflict, Forbidden, NotFound, TrainyardError, Unauthenticated
-from app.domain.port_addresses import PortsHost
+from app.domain.port_addresses import PortAddress, PortsHost
 from app.gateway.backend import Backend
-from app.gateway.interactive import port_refusals
-from app.gateway.interactive.port_access import PortAccess
+from app.gateway.interactive.port_access import Access, PortAccess
 from app.gateway.interactive.port_connections import PortConnections
-from app.gateway.interactive.port_exchange import PortExchange
 from app.gateway.interactive.port_refusals import Refused
 from app.gateway.open_requests import OpenRequests
 from app.host.pipes import Pipes
@@ -40,8 +26,27 @@ LOOK_SECONDS = 0.4  # after which a request whose key was revoked, or whose job 
 SHARE = 4  # a job has at most one in so many of the connections of a gateway
 END_SECONDS = 1.0
 _NOT_ANY_MORE = (Unauthenticated, Forbidden, NotFound, Conflict)
-_PORTS = re.compile(r"/jobs/[^/]+/ports(/|$)")
 logger = logging.getLogger(__name__)
+
+
+class OpenExchange(Protocol):
+    """A request for a port that is open."""
+
+    client: str
+    active_at: float  # by the monotonic clock
+    access: Access | None  # None until it is granted
+
+    @property
+    def address(self) -> PortAddress: ...
+
+    @property
+    def is_tunnel(self) -> bool: ...
+
+    def has_left(self, now: float) -> bool: ...
+
+    def check_upload(self, now: float) -> None: ...
+
+    def end(self) -> None: ...
 
 
 class PortsSide:
@@ -60,8 +65,8 @@ class PortsSide:
         self._silence_seconds = gateway.silence_seconds
         self._slots = slots
         self._most_of_job = max(1, gateway.most_sessions // SHARE)
-        self._open: set[PortExchange] = set()
-        self._admitted: set[PortExchange] = set()
+        self._open: set[OpenExchange] = set()
+        self._admitted: set[OpenExchange] = set()
         self._of_job: Counter[str] = Counter()
         self._runs: set[asyncio.Task[None]] = set()
         self._is_closing = False
@@ -76,11 +81,7 @@ class PortsSide:
         """For requests for ports that come by another host, whose cookies the pages of jobs must not share."""
         return Refused(421, f"ports of jobs are served at {self._url} alone" if self.host else ports.NO_PORTS)
 
-    def before(self, application: HTTPServerConnectionDelegate) -> HTTPServerConnectionDelegate:
-        """What a server hands requests to: those for the host of ports to this, all others to the application."""
-        return _ByHost(self, application)
-
-    def enter(self, exchange: PortExchange) -> None:
+    def enter(self, exchange: OpenExchange) -> None:
         """Count one more until `leave`. Raises Refused."""
         if self._is_closing:
             raise Refused(503, "this gateway is stopping; ask again", Retry_After="1")
@@ -88,7 +89,7 @@ class PortsSide:
             raise Refused(503, "this gateway has as many connections open as it may; retry later", Retry_After="2")
         self._open.add(exchange)
 
-    def admit(self, exchange: PortExchange) -> None:
+    def admit(self, exchange: OpenExchange) -> None:
         """Count one that may open the port for its job, too: strangers take nothing of its share. Raises Refused."""
         job_id = exchange.address.job_id
         if self._of_job[job_id] >= self._most_of_job:
@@ -96,7 +97,7 @@ class PortsSide:
         self._of_job[job_id] += 1
         self._admitted.add(exchange)
 
-    def leave(self, exchange: PortExchange) -> None:
+    def leave(self, exchange: OpenExchange) -> None:
         self._open.discard(exchange)
         self._slots.leave()
         if exchange not in self._admitted:
@@ -143,7 +144,7 @@ class PortsSide:
         self.connections.close()
         self.pipes.close()
 
-    async def _is_permitted(self, exchange: PortExchange) -> bool:
+    async def _is_permitted(self, exchange: OpenExchange) -> bool:
         now = time.monotonic()
         exchange.check_upload(now)
         if exchange.has_left(now) or (not exchange.is_tunnel and now - exchange.active_at > self._silence_seconds):
@@ -157,28 +158,3 @@ class PortsSide:
                 return False
             return opened.attempt == access.opened.attempt and opened.port == access.opened.port
         return True
-
-
-class _Misdirected(HTTPMessageDelegate):
-    def __init__(self, side: PortsSide, request: HTTPServerRequest) -> None:
-        self._side, self._request = side, request
-
-    def headers_received(self, start_line: RequestStartLine | ResponseStartLine, headers: HTTPHeaders) -> None:
-        del start_line, headers
-        port_refusals.answer(self._request, self._side.misdirected)
-
-
-class _ByHost(Router):
-    def __init__(self, side: PortsSide, application: HTTPServerConnectionDelegate) -> None:
-        self._side = side
-        self._application = application
-
-    def find_handler(self, request: HTTPServerRequest, **kwargs: Any) -> HTTPMessageDelegate:
-        del kwargs
-        host = request.headers.get("Host", "")
-        if self._side.host.serves(host):
-            return PortExchange(self._side, request, self._side.host.meant(host, request.path))
-        if _PORTS.match(request.path):
-            return _Misdirected(self._side, request)
-        connection = cast("HTTPConnection", request.connection)
-        return self._application.start_request(request.server_connection or connection, connection)

@@ -92,7 +92,7 @@ def _query_parameters(declared: Operation) -> Iterator[Any]:
         yield {
             "in": "query",
             "name": "labels",
-            "description": "`labels.KEY=VALUE`, repeatable: only jobs with all of these labels",
+            "description": "`labels.KEY=VALUE`, repeatable: only those with all of these labels",
             "style": "form",
             "explode": True,
             "schema": {

@@ -9,6 +9,8 @@ from app.schemas.strict_fields import AsStored, Moment, Text, says
 MOST_DEPTH = 5
 _VALUES = {"type": "object", "additionalProperties": {"type": ["number", "string", "boolean", "null"]}}
 _NUMBER = {"type": ["number", "string", "null"]}
+_SAMPLED = "Of a model that no job has made: over name, size, first and last MiB of each file"
+_DIGEST = "of what the last attempt has read: of its file, or over the digests of several; null where it is not known"
 
 
 class BaseOfModelSchema(Schema):
@@ -17,13 +19,16 @@ class BaseOfModelSchema(Schema):
     revision = fields.String(allow_none=True, **says("As the document names it"))
     job_id = fields.String(allow_none=True, **says("The job whose result was trained further"))
     model_hash = fields.String(allow_none=True, **says("Of that result; null for other models"))
+    commit = fields.String(allow_none=True, **says("Of a model of a hub, that the last attempt has read"))
+    sampled_sha256 = fields.String(allow_none=True, **says(_SAMPLED))
 
 
 class CardSourceSchema(Schema):
     location = fields.String(**says("URI, name of an uploaded file, or the last part of a path"))
     split = fields.String()
     file_id = fields.String(allow_none=True)
-    sha256 = fields.String(allow_none=True, **says("Of an uploaded file; null for other sources"))
+    sha256 = fields.String(allow_none=True, **says(f"Of an uploaded file, else {_DIGEST}"))
+    commit = fields.String(allow_none=True, **says("Of a data set of a hub, that the last attempt has read"))
     size_bytes = fields.Integer(allow_none=True)
     records = fields.Integer(allow_none=True, **says("Of an uploaded file, where they were counted"))
     records_read = fields.Integer(allow_none=True, **says("By the preflight"))
@@ -115,6 +120,9 @@ class LineageLinkSchema(Schema):
             "named, wrote"
         )
     )
+    sha256 = fields.String(allow_none=True, **says(f"With data_of: {_DIGEST}"))
+    sampled_sha256 = fields.String(allow_none=True, **says(f"With base_of. {_SAMPLED}"))
+    commit = fields.String(allow_none=True, **says("With data_of and base_of: of the hub's repository that was read"))
 
 
 class LineageSchema(Schema):

@@ -38,7 +38,7 @@ class ReportedEvaluationSchema(Schema):
     verdicts = fields.List(fields.Nested(VerdictSchema), **says(VERDICTS))
 
 
-class ReportSchema(Schema):
+class TrainingReportSchema(Schema):
     job_id = fields.String()
     status = fields.String()
     output_model_name = fields.String(allow_none=True)
@@ -57,6 +57,13 @@ class ReportSchema(Schema):
         GoodputSchema, allow_none=True, **says("How the time was spent; null if the job never started")
     )
     weight_files = fields.List(fields.String())
+    forked_from = fields.Integer(
+        allow_none=True, **says("Of a sweep's trial that began with another trial's checkpoint: the number of that one")
+    )
+    steps_saved = fields.Integer(**says("Steps that the other trial had made for it"))
+
+
+class ReportSchema(TrainingReportSchema):
     evaluations = fields.List(
         fields.Nested(ReportedEvaluationSchema),
         **says("What was measured of the result, then of its checkpoints, the newest first; at most 200"),

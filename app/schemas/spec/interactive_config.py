@@ -100,6 +100,13 @@ class InteractiveConfigSchema(JobPartSchema):
             default=InteractiveConfig.notebook,
         )
     )
+    terminal = Flag(
+        **says(
+            "true: output and error output of each rank are a terminal of 24 lines and 80 columns, whose input is "
+            "empty: programs write into the log as they do for people",
+            default=InteractiveConfig.terminal,
+        )
+    )
     keep_on_failure_seconds = Whole(
         0,
         LONGEST_KEPT_SECONDS,

@@ -301,6 +301,7 @@ _REACHED: Table = {
     f"{_PROBE}.success_threshold": acted_on("when the job becomes ready"),
     f"{_PROBE}.failure_threshold": acted_on("when it is ready no longer"),
     f"{_INTERACTIVE}.notebook": acted_on("starts JupyterLab in the sandbox; without it the job runs on, with an event"),
+    f"{_INTERACTIVE}.terminal": acted_on("makes the output of scripts a terminal"),
     f"{_INTERACTIVE}.keep_on_failure_seconds": acted_on("keeps sandbox and devices after a failure of the script"),
 }
 

@@ -5,6 +5,8 @@ from typing import Any
 from marshmallow import Schema, fields
 
 from app.domain.sweeps.states import SweepState, TrialState
+from app.schemas.results.artifacts import ArtifactSchema
+from app.schemas.results.reports import TrainingReportSchema
 from app.schemas.strict_fields import AsStored, Moment, says
 
 _VALUE = {"type": ["number", "string", "boolean"]}
@@ -97,6 +99,8 @@ class BestSchema(TrialSchema):
 
     earlier = fields.Function(_origin, metadata=_ORIGIN)
     document = AsStored({"type": ["object", "null"], "description": "null unless asked for"}, attribute="document")
+    report = fields.Nested(TrainingReportSchema, allow_none=True, **says("Of its job; null: it was deleted"))
+    artifacts = fields.List(fields.Nested(ArtifactSchema), **says("The files of its job's model"))
 
 
 class ForecastSchema(Schema):
@@ -170,6 +174,13 @@ class SweepPlanSchema(Schema):
 
     valid = fields.Boolean()
     grid_size = fields.Integer(allow_none=True, **says("Points of the grid; null: a parameter is continuous"))
+    device_hours_at_most = fields.Float(
+        allow_none=True,
+        **says(
+            "The least of max_device_hours, trials × max_runtime_seconds and parallel_trials × max_seconds that the "
+            "document has; null: it has none. Trials that run when the budget is used up may end later"
+        ),
+    )
     rungs = AsStored(
         {
             "type": "array",
@@ -208,3 +219,11 @@ class ReplaySchema(Schema):
     suggestions = fields.Integer(**says("Suggestions that were computed again"))
     decisions = fields.Integer(**says("Decisions at rungs that were made again"))
     differences = fields.List(fields.Nested(ReplayDifferenceSchema))
+    first = fields.Integer(attribute="numbers.start", data_key="from", **says("Number of the first trial"))
+    to = fields.Function(
+        lambda found: found.numbers.stop - 1 if found.numbers else None,
+        metadata={"type": ["integer", "null"], "description": "Number of the last trial; null: the sweep has none"},
+    )
+    next_from = fields.Integer(
+        attribute="next_number", allow_none=True, **says("First trial of the next part; null: that was all")
+    )

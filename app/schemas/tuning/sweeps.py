@@ -4,7 +4,9 @@ from typing import Any
 
 from marshmallow import Schema, ValidationError, fields, post_load, validate
 
+from app.domain.errors import ERROR_TYPES
 from app.domain.names import MOST_LABELS
+from app.domain.sweeps.observations import OWN_FAULTS
 from app.domain.sweeps.results import is_select
 from app.domain.sweeps.space import MAX_PARAMETERS
 from app.domain.sweeps.spec import (
@@ -30,7 +32,7 @@ from app.domain.sweeps.spec import (
 from app.domain.sweeps.states import SweepState, TrialState
 from app.schemas.documents import DocumentSchema
 from app.schemas.jobs import display_name, label_map
-from app.schemas.queries import ListQuerySchema, OrderBy, QueryFlag, QueryTexts, QueryWhole, one_of
+from app.schemas.queries import ListQuerySchema, OrderBy, QueryFlag, QueryMoment, QueryTexts, QueryWhole, one_of
 from app.schemas.strict_fields import Choice, Flag, FreeObject, Number, Section, Text, TextMap, Whole, says
 
 LARGEST_INT = 2**31 - 1
@@ -203,7 +205,15 @@ class FailedTrialsSchema(DocumentSchema):
     max_failed = Number(
         0, MAX_TRIALS, **says("Trials that may fail, below 1 as a share of max_trials; default a third, at least 3")
     )
-    penalize = Flag(load_default=False, **says("For the method a failed trial has the worst value seen"))
+    penalize = Flag(
+        load_default=True, **says("For the method a trial that failed by one of causes has the worst value seen")
+    )
+    causes = fields.List(
+        Text(longest=32, shortest=1),
+        load_default=lambda: [*OWN_FAULTS],
+        validate=validate.Length(max=len(ERROR_TYPES)),
+        **says(f"Error types of trials that are penalized; default {', '.join(OWN_FAULTS)}"),
+    )
 
 
 class WarmStartSchema(DocumentSchema):
@@ -309,10 +319,20 @@ class ForkSweepSchema(DocumentSchema):
 
 
 class SweepQuerySchema(ListQuerySchema):
+    """``labels.<key>=<value>`` filters are collected beforehand and passed as ``labels``."""
+
     order_by = OrderBy("created_at", "name", "status")
     status = QueryTexts(one_of(tuple(SweepState)))
     project = Text(longest=63)
     name = Text(longest=128)
+    created_after = QueryMoment()
+    created_before = QueryMoment()
+    created_by = Text(longest=64, **says("The id of the key that created it; `me` is the caller's own"))
+    labels = fields.List(fields.Tuple((fields.String(), fields.String())), load_default=list)
+    handle = Text(
+        longest=128,
+        **says("A sweep's id, its whole name, or, where none is named so, the end of its id, 4 characters or more"),
+    )
 
 
 class TrialQuerySchema(ListQuerySchema):
@@ -326,6 +346,13 @@ class BestQuerySchema(Schema):
         load_default=False,
         **says("With the job document of each, ready to be submitted once its masked secrets are filled in"),
     )
+
+
+class ReplayQuerySchema(Schema):
+    first = QueryWhole(
+        0, MAX_TRIALS, data_key="from", **says("Number of the first trial; alone: as many as one request computes")
+    )
+    last = QueryWhole(0, MAX_TRIALS, data_key="to", **says("Number of the last trial"))
 
 
 class DeleteSweepQuerySchema(Schema):

@@ -2,7 +2,7 @@
 
 import contextlib
 import hmac
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -43,6 +43,8 @@ class WantedKey:
     project: str | None = None
     name: str = ""
     expires_days: int | None = None
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
 
 
 def authenticate(db: Database, text: str, known: KeyCache | None = None) -> Caller:
@@ -98,7 +100,13 @@ def of_id(db: Database, key_id: str) -> Caller:
 
 def caller_of(row: ApiKey | StoredKey) -> Caller:
     """Who has this key, which the caller knows to be good."""
-    return Caller(key_id=row.id, role=Role(row.role), project=row.project)
+    return Caller(
+        key_id=row.id,
+        role=Role(row.role),
+        project=row.project,
+        requests_per_minute=row.requests_per_minute,
+        tokens_per_minute=row.tokens_per_minute,
+    )
 
 
 def ids_of(session: Session, name: str) -> list[str]:
@@ -169,10 +177,27 @@ def revoke(db: Database, caller: Caller, key_id: str) -> None:
             person_keys.revoke_all(session, user_id, actor=caller.actor, why=why)
 
 
+def change(db: Database, caller: Caller, key_id: str, limits: Mapping[str, int | None]) -> ApiKey:
+    """Change ``requests_per_minute`` and ``tokens_per_minute`` of a key; what is left out stays. None: as the settings.
+
+    Gateways follow within a second. Raises NotFound for an unknown or foreign key, Conflict for one that has ended.
+    """
+    with db.write() as session:
+        row = _find(session, caller, key_id, lock=True)
+        if not is_live(row, now=utc_now()):
+            raise Conflict(f"the key {row.id} is revoked or expired; create a new one")
+        changed = {name: value for name, value in limits.items() if getattr(row, name) != value}
+        for name, value in changed.items():
+            setattr(row, name, value)
+        if changed:
+            _record(session, caller.actor, "patch", row, {"changes": changed})
+        return row
+
+
 def rotate(
     db: Database, box: SecretBox, caller: Caller, key_id: str, *, grace_seconds: int, on_written: OnWritten = not_stored
 ) -> NewKey:
-    """Create a key with the same role, name and lifetime; the old one stays valid for ``grace_seconds``.
+    """Create a key with the same role, name, limits and lifetime; the old one stays valid for ``grace_seconds``.
 
     Raises NotFound for an unknown or foreign key, Conflict for one that is invalid, already rotated or of sign-ins.
     """
@@ -196,6 +221,7 @@ def rotate(
             expires_at=now + lifetime if lifetime is not None else None,
         )
         new.row.user_id = old.user_id
+        new.row.requests_per_minute, new.row.tokens_per_minute = old.requests_per_minute, old.tokens_per_minute
         session.add(new.row)
         old.replaced_by = new.row.id
         ends_at = now + timedelta(seconds=grace_seconds)
@@ -217,6 +243,7 @@ def _create(db: Database, box: SecretBox, actor: str, wanted: WantedKey, on_writ
         raise InvalidRequest(f"a super_admin key has no project, the roles {roles} require one", field="project")
     expires_at = utc_now() + timedelta(days=wanted.expires_days) if wanted.expires_days is not None else None
     new = make_key(key_id=new_id("key"), project=project, role=role, name=wanted.name, expires_at=expires_at, box=box)
+    new.row.requests_per_minute, new.row.tokens_per_minute = wanted.requests_per_minute, wanted.tokens_per_minute
     with db.write() as session:
         # What a person makes is theirs, and ends with them, even if that is now.
         new.row.user_id = person_keys.hold_owner(session, actor)

@@ -12,7 +12,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from app.database.engine import Database
-from app.domain.administration import CREATE_CLAIMS
+from app.domain.administration import AS_INSTALLED, CREATE_CLAIMS
 from app.domain.batches.states import ENDED
 from app.domain.errors import Conflict, InvalidRequest, NotFound, TrainyardError, Unavailable
 from app.domain.files.purposes import RECEIVING
@@ -20,6 +20,7 @@ from app.domain.interactive import ALLOWED
 from app.domain.names import DEFAULT_PROJECT
 from app.domain.scheduling import fair_share
 from app.domain.spec.locations.egress import MOST_SERVICES
+from app.domain.suggestions import did_you_mean
 from app.models import (
     ApiKey,
     BaseModel,
@@ -74,6 +75,7 @@ def create(  # noqa: PLR0913  a project has this many fields
     egress: Sequence[str] = (),
     sessions: str = ALLOWED,
     claims: str = CREATE_CLAIMS,
+    auto_services: str = AS_INSTALLED,
     required_capabilities: Sequence[str] = (),
     on_written: OnWritten = not_stored,
 ) -> Project:
@@ -88,7 +90,7 @@ def create(  # noqa: PLR0913  a project has this many fields
             project.quota = fair_share.merged({}, {**quota, DEMANDS: sorted({*required_capabilities})})
             project.egress = list(egress)
             project.sessions = sessions
-            project.claims = claims
+            project.claims, project.auto_services = claims, auto_services
             on_written(session, project)
             return project
     except IntegrityError as error:
@@ -198,7 +200,7 @@ def enter(db: Database, caller: Caller, name: str) -> Caller:
         caller.require_project(name[:63])
         return caller
     with db.read() as session:
-        require(session, name)
+        visible(session, caller, name)
     return replace(caller, project=name)
 
 
@@ -245,9 +247,15 @@ def names(session: Session, caller: Caller) -> list[str]:
 
 
 def visible(session: Session, caller: Caller, name: str, *, lock: bool = False) -> Project:
-    """The project. Raises the same NotFound for a missing and a foreign one."""
+    """The project. Raises the same NotFound for a missing and a foreign one; for a caller who sees all projects it
+    names the one that may be meant.
+    """
     caller.require_project(name[:63])
-    return require(session, name, lock=lock)
+    try:
+        return require(session, name, lock=lock)
+    except NotFound as error:
+        error.message += did_you_mean(name[:63], names(session, caller))
+        raise
 
 
 def _add(session: Session, name: str, description: str, actor: str) -> Project:

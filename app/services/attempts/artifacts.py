@@ -1,6 +1,6 @@
 """Artifacts of a job: listing, recording, and reading from any offset."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import BinaryIO
 
 from sqlalchemy import select
@@ -24,6 +24,16 @@ def listed(session: Session, job_id: str, kind: str = MODEL) -> Sequence[Artifac
     mine = (Artifact.job_id == job_id) & ~Artifact.pending
     found = session.scalars(select(Artifact).where(mine).order_by(Artifact.path)).all()
     return [artifact for artifact in found if kind in (ALL, _kind(artifact.path))]
+
+
+def models_of(session: Session, job_ids: Collection[str]) -> dict[str, list[Artifact]]:
+    """The files of the finished model of each of these jobs that has some, by path."""
+    mine = Artifact.job_id.in_(job_ids) & ~Artifact.pending
+    found: dict[str, list[Artifact]] = {}
+    for artifact in session.scalars(select(Artifact).where(mine).order_by(Artifact.path)):
+        if _kind(artifact.path) == MODEL:
+            found.setdefault(artifact.job_id, []).append(artifact)
+    return found
 
 
 def find(session: Session, job_id: str, path: str) -> Artifact:

@@ -4,7 +4,7 @@ from sqlalchemy import select
 
 from app.database.engine import Database
 from app.domain.errors import CredentialsInvalid
-from app.models import Job, Lease
+from app.models import ApiKey, Job, Lease
 from app.security.job_tokens import read_job_token
 from app.security.permissions import Caller, Role
 
@@ -15,8 +15,9 @@ def authenticate(db: Database, secret_key: str, text: str) -> Caller:
     if token is None:
         raise CredentialsInvalid("the token of the job is none that this installation has made")
     running = (
-        select(Job.created_by, Job.project)
+        select(Job.created_by, Job.project, ApiKey.requests_per_minute, ApiKey.tokens_per_minute)
         .join(Lease, Lease.job_id == Job.id)
+        .outerjoin(ApiKey, ApiKey.id == Job.created_by)
         .where(
             Job.id == token.job_id,
             Job.fence == token.fence,
@@ -30,4 +31,10 @@ def authenticate(db: Database, secret_key: str, text: str) -> Caller:
         row = session.execute(running.limit(1)).one_or_none()
     if row is None:
         raise CredentialsInvalid(f"attempt {token.attempt} of {token.job_id} runs no more")
-    return Caller(key_id=row.created_by, role=Role.INFERENCE, project=row.project)
+    return Caller(
+        key_id=row.created_by,
+        role=Role.INFERENCE,
+        project=row.project,
+        requests_per_minute=row.requests_per_minute,
+        tokens_per_minute=row.tokens_per_minute,
+    )

@@ -3,12 +3,16 @@
 from dataclasses import dataclass
 
 from sqlalchemy import select
+from sqlalchemy.orm import Session
 
 from app.database.engine import Database
 from app.domain.errors import NotFound
+from app.domain.lifecycle.events import EventType
 from app.domain.spec.inference import ModelReference
-from app.models import Artifact, Checkpoint, Job
+from app.models import Artifact, Checkpoint, Job, JobEvent
+from app.services.attempts import checkpoints
 from app.services.attempts.checkpoints import ResumeCandidate
+from app.services.lifecycle import transitions
 from app.storage.beneath import Content
 from app.storage.keys import is_run_file
 
@@ -46,3 +50,33 @@ def find(db: Database, project: str, model: ModelReference) -> ResumeCandidate |
             step=found.step,
             world_size=found.world_size,
         )
+
+
+def retire_damaged(db: Database, stored: ResumeCandidate, reason: str, *, actor: str) -> None:
+    """Retire a checkpoint whose files have proved damaged, so that its job's best and newest are others from now on.
+
+    In a transaction of its own, which locks the job that saved it; that job's history says why. Nothing changes where
+    the checkpoint or its job was deleted meanwhile.
+    """
+    with db.write() as session:
+        job = session.get(Job, stored.job_id, with_for_update=True, populate_existing=True)
+        if job is None or checkpoints.lock(session, stored.checkpoint_id) is None:
+            return
+        checkpoints.retire_unusable(session, job, stored.checkpoint_id)
+        transitions.record_event(
+            session,
+            job.id,
+            EventType.RESUME_FALLBACK,
+            actor=actor,
+            message=f"checkpoint at step {stored.step} can't be used: {reason}",
+            data={"checkpoint_id": stored.checkpoint_id},
+        )
+
+
+def damage_of(session: Session, checkpoint: Checkpoint) -> str | None:
+    """Why a retired checkpoint could not be used, as its job's history says; None for one that no job failed to use."""
+    events = select(JobEvent).where(JobEvent.job_id == checkpoint.job_id, JobEvent.type == EventType.RESUME_FALLBACK)
+    if checkpoint.deleted_at is None:
+        return None
+    messages = (each.message for each in session.scalars(events) if each.data.get("checkpoint_id") == checkpoint.id)
+    return next(messages, None)

@@ -3,16 +3,17 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, select
 from sqlalchemy.orm import Session
 
-from app.domain.spec.inference import EVALUATION, TYPES, Benchmark
+from app.domain.spec.inference import EVALUATION, TRAINING, TYPES, Benchmark
 from app.domain.spec.model import END, JobDocument, PlannedBenchmark
 from app.models import Job
 from app.services.evaluations.listing import EvaluationDetails
 from app.services.jobs.details import without_outlook
 
 MOST = 200
+_NEWEST_STEP_FIRST = (Job.evaluated_step.is_not(None), Job.evaluated_step.desc(), Job.created_at, Job.id)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,11 +30,20 @@ class JobEvaluations:
 
 def evaluations_of(session: Session, job: Job) -> JobEvaluations:
     """Those that the job's document plans, and those that were asked for later."""
-    newest_step_first = (Job.evaluated_step.is_not(None), Job.evaluated_step.desc(), Job.created_at, Job.id)
-    of_job = (Job.evaluated_job_id == job.id, Job.training_type == TYPES[EVALUATION])
-    found = session.scalars(select(Job).where(*of_job).order_by(*newest_step_first).limit(MOST)).all()
+    found = session.scalars(select(Job).where(*_of(job)).order_by(*_NEWEST_STEP_FIRST).limit(MOST)).all()
     evaluations = [EvaluationDetails(details=each) for each in without_outlook(session, found)]
     return JobEvaluations(evaluations=evaluations, passed=_passed(job.document, evaluations))
+
+
+def ids_of(session: Session, job: Job) -> list[str] | None:
+    """The ids of the same, in the same order; None for a job that trains nothing, and makes no model."""
+    if job.kind != TRAINING:
+        return None
+    return list(session.scalars(select(Job.id).where(*_of(job)).order_by(*_NEWEST_STEP_FIRST).limit(MOST)))
+
+
+def _of(job: Job) -> tuple[ColumnElement[bool], ...]:
+    return (Job.evaluated_job_id == job.id, Job.training_type == TYPES[EVALUATION])
 
 
 def _passed(trained: JobDocument, evaluations: Sequence[EvaluationDetails]) -> bool | None:

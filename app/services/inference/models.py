@@ -12,6 +12,7 @@ from app.domain.spec.model import BaseModel
 from app.domain.spec.rules.output import trains_adapter
 from app.models import Checkpoint, Job
 from app.security.permissions import Caller
+from app.services.attempts import model_weights
 from app.services.inference import service_models
 from app.services.jobs import made_models
 from app.services.model_registry import resolving
@@ -137,6 +138,8 @@ def _job_of_checkpoint(session: Session, project: str, reference: WantedModel) -
     if named in (LATEST, BEST):
         raise BadSpec(f"{named} is a checkpoint of a job; name that in job_id", field=JOB_FIELD)
     checkpoint = session.get(Checkpoint, named)
+    if checkpoint is not None and checkpoint.project == project:
+        _refuse_damaged(session, checkpoint)
     if checkpoint is None or checkpoint.project != project or checkpoint.deleted_at is not None:
         raise NotFound(f"the project {project} has no checkpoint {named[:64]}", field=f"{FIELD}.checkpoint")
     return checkpoint.job_id
@@ -145,6 +148,8 @@ def _job_of_checkpoint(session: Session, project: str, reference: WantedModel) -
 def _checkpoint(session: Session, job: Job, named: str) -> Checkpoint:
     if named not in (LATEST, BEST):
         found = session.get(Checkpoint, named)
+        if found is not None and found.job_id == job.id:
+            _refuse_damaged(session, found)
         if found is None or found.job_id != job.id or found.deleted_at is not None:
             raise NotFound(
                 f"{job.id} has no checkpoint {named[:64]}; list them with GET /v1/jobs/{job.id}/checkpoints",
@@ -163,6 +168,15 @@ def _checkpoint(session: Session, job: Job, named: str) -> Checkpoint:
         f"{job.id} has no checkpoint; wait until it has saved one, or leave checkpoint out to use its result",
         field=f"{FIELD}.checkpoint",
     )
+
+
+def _refuse_damaged(session: Session, checkpoint: Checkpoint) -> None:
+    if (damage := model_weights.damage_of(session, checkpoint)) is not None:
+        raise Conflict(
+            f"{damage}; {checkpoint.id} is retired: say {LATEST} or {BEST}, or name another checkpoint of "
+            f"{checkpoint.job_id}",
+            field=f"{FIELD}.checkpoint",
+        )
 
 
 def _checked_checkpoint(job: Job) -> bool:

@@ -1,6 +1,7 @@
 """Addresses of notebooks that answers of other vocabularies have: each with a token of the caller's own key.
 
-They open no more than the key does, and an answer has one as often as it is read, so that none has an audit line.
+They open no more than the key does, and an answer has one as often as it is read: the audit trail has a line when one
+is used.
 """
 
 from datetime import timedelta

@@ -69,6 +69,7 @@ class OpenPort:
     project: str
     port: Port
     key_id: str
+    actor: str  # of the key, for the audit trail
     user: str  # the name of the key or person, for the job; may be empty
     attempt: int
     endpoint: SandboxEndpoint | None
@@ -165,10 +166,24 @@ def by_caller(plane: ControlPlane, caller: Caller, job_id: str, name: str) -> Op
             project=job.project,
             port=port,
             key_id=caller.key_id,
+            actor=caller.actor,
             user=key_names(session, [caller.key_id]).get(caller.key_id, ""),
             attempt=job.attempt,
             endpoint=endpoint if not why else None,
             why=why,
+        )
+
+
+def record_use(plane: ControlPlane, opened: OpenPort, address: str) -> None:
+    """A line in the audit trail: this key, from this address of a client, has reached the port."""
+    with plane.db.write() as session, audit.with_origin(audit.Origin(address=address)):
+        audit.record(
+            session,
+            actor=opened.actor,
+            action="port.use",
+            project=opened.project,
+            target=opened.job_id,
+            data={"port": opened.port.name, "attempt": opened.attempt},
         )
 
 

@@ -39,6 +39,7 @@ class JobDetails:
     estimated_start_at: datetime | None
     created_by_name: str = ""  # of the key; empty for one without a name
     memory_estimate: Fit | None = None  # of one job alone: it costs a file
+    evaluations: Sequence[str] | None = None  # of one training alone: it costs a query
 
     @property
     def ready(self) -> bool | None:

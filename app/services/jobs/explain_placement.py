@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from app.domain.errors import NotFound
 from app.domain.lifecycle.retry_policy import rests
 from app.domain.lifecycle.states import HELD, JobState
 from app.domain.scheduling import gang_placement
@@ -21,6 +20,7 @@ from app.models.base import database_now
 from app.security.permissions import Caller
 from app.services.jobs import lookup
 from app.services.nodes import data_locality, device_kinds, registry
+from app.services.nodes.unknown import no_node
 from app.services.queues import limits
 
 
@@ -47,7 +47,7 @@ def why(session: Session, caller: Caller, name: str, job_id: str, weights: Weigh
     row = session.get(Node, name)
     node = next(iter(registry.capacities(session, only_ready=False, names=[name])), None)
     if row is None or node is None:
-        raise NotFound(f"no node {name[:63]!r}")
+        raise no_node(session, name)
     return _fit(job, row, node, _Context.at(session, job, weights, registry.capacities(session)), weights)
 
 

@@ -62,6 +62,8 @@ FILTERS: dict[str, Callable[[Any], ColumnElement[bool]]] = {
     "framework": lambda framework: Job.framework == framework,
     "created_after": lambda moment: Job.created_at > moment,
     "created_before": lambda moment: Job.created_at < moment,
+    "finished_after": lambda moment: Job.finished_at > moment,
+    "finished_before": lambda moment: Job.finished_at < moment,
     "created_by": lambda author: Job.created_by == author,
     "created_by_one_of": Job.created_by.in_,
     "ids": Job.id.in_,

@@ -6,13 +6,14 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app.domain.errors import NotFound
 from app.domain.lifecycle.goodput import Goodput, Run, Spell, goodput
 from app.domain.lifecycle.states import TERMINAL, JobState
 from app.domain.spec.inference import TRAINING
-from app.models import Attempt, Job
+from app.models import Attempt, Job, Trial
 from app.models.base import utc_now
 from app.services.jobs import history
 
@@ -46,6 +47,8 @@ class CompletionReport:
     goodput: Goodput | None  # None for a job that never started
     error_message: str | None
     error_stack: str | None
+    forked_from: int | None  # the trial of the same sweep whose checkpoint the job began with
+    steps_saved: int  # that the other trial had made for it
 
 
 def completion_report(session: Session, job: Job) -> CompletionReport:
@@ -60,11 +63,26 @@ def completion_reports(session: Session, jobs: Sequence[Job]) -> list[Completion
             raise NotFound(f"job {job.id} is {job.status}; its report exists when it has ended")
     ids = [job.id for job in jobs]
     attempts, entered = history.attempts_of(session, ids), history.transitions_of(session, ids)
-    return [_report(job, attempts[job.id], entered[job.id]) for job in jobs]
+    forks = _forks(session, jobs)
+    return [_report(job, attempts[job.id], entered[job.id], forks.get(job.id)) for job in jobs]
 
 
-def _report(job: Job, attempts: Sequence[Attempt], entered: Sequence[_Entered]) -> CompletionReport:
+def _forks(session: Session, jobs: Sequence[Job]) -> dict[str, tuple[int, int]]:
+    """Of the jobs that began with another trial's checkpoint: the number of that trial, and the steps it had made."""
+    trials = (job for job in jobs if job.sweep_id is not None)
+    ids = [job.id for job in trials if job.document.training_config.resume_from_checkpoint]  # most began with none
+    if not ids:
+        return {}
+    columns = select(Trial.job_id, Trial.parent_number, Trial.fork_step)
+    rows = session.execute(columns.where(Trial.job_id.in_(ids), Trial.parent_number.is_not(None)))
+    return {row.job_id: (row.parent_number, row.fork_step) for row in rows}
+
+
+def _report(
+    job: Job, attempts: Sequence[Attempt], entered: Sequence[_Entered], fork: tuple[int, int] | None
+) -> CompletionReport:
     result = job.report or {}
+    forked_from, steps_saved = fork or (None, 0)
     return CompletionReport(
         job_id=job.id,
         status=STATUS[job.state],
@@ -82,6 +100,8 @@ def _report(job: Job, attempts: Sequence[Attempt], entered: Sequence[_Entered]) 
         goodput=_goodput(job, attempts, entered),
         error_message=job.error_message,
         error_stack=job.error_stack,
+        forked_from=forked_from,
+        steps_saved=steps_saved,
     )
 
 

@@ -19,7 +19,7 @@ from app.domain.spec.frameworks.requirements import NETWORK, NOT_ON_SEVERAL
 from app.domain.spec.job_spec import JobSpec, from_document
 from app.domain.spec.locations.paths import ReadingRules, candidates, is_hub_id, job_of_path, local_path
 from app.domain.spec.model import JobDocument
-from app.domain.spec.rules import distributed
+from app.domain.spec.rules import distributed, role_outputs
 from app.domain.spec.rules.evaluations import FIELD as PLANNED
 from app.domain.spec.rules.job import locations
 from app.models import Checkpoint, Job, JobDeletion, Project, Queue, Sweep
@@ -63,9 +63,7 @@ class Origin:
 
     foreign: Mapping[str, Any]
     alias: str | None = None
-    warnings: Sequence[
-        str
-    ] = ()  # `field: reason` of each field that has no effect: shown in the answer and the history
+    warnings: Sequence[str] = ()  # `field: reason` of what has no effect: shown in the answer and the history
     secret_variables: Collection[str] = ()  # of the environment, besides those that look like secrets
     retold: Callable[[str], str] = str  # a warning about a field of the native document, in the dialect's words
     sweep_id: str | None = None
@@ -207,7 +205,7 @@ def check(
         _refuse_beyond_project(session, target, spec.document)
         request, unfit = plane.inventory.request_that_waits(session, spec.document, target)
         _refuse_unfit_network(spec.document, request)
-        gone = plane.inventory.unused_gpus(session, spec.document, request)
+        unused = _unused(session, plane, spec.document, request)
         waits = [*_waits("the job", unfit), *_waits_of_planned(session, plane, planned, target)]
         asked = fit.asked_of(session, spec.document, request, plane.inventory.capacities(session), reading)
         wait = _estimated_wait(session, plane, spec.document, request, target) if estimates_wait else None
@@ -219,15 +217,17 @@ def check(
         request=request,
         reading=reading,
         wait_seconds=wait,
-        warnings=[*_unused(spec.document, request), *gone, *fit.warnings(memory)],
+        warnings=[*unused, *fit.warnings(memory)],
         waits=waits,
         fit=memory,
     )
 
 
-def _unused(document: JobDocument, request: Request) -> list[str]:
-    found = [f"{field}: {why}" for field, why in distributed.without_effect(document, request.device_kind)]
-    return [*found, *without_effect(document)]
+def _unused(session: Session, plane: ControlPlane, document: JobDocument, request: Request) -> list[str]:
+    nodes = len(plane.inventory.capacities(session))
+    fields = (*distributed.without_effect(document, request.device_kind), *role_outputs.lost(document, nodes=nodes))
+    gone = plane.inventory.unused_gpus(session, document, request)
+    return [*(f"{field}: {why}" for field, why in fields), *without_effect(document), *gone]
 
 
 def _refuse_beyond_project(session: Session, project: str, document: JobDocument) -> None:

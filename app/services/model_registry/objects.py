@@ -14,7 +14,7 @@ from app.domain.names import NAME
 from app.domain.serving.states import ServiceState
 from app.domain.spec.inference import TRAINING
 from app.models import Checkpoint, Job, RegisteredModel, Service
-from app.security.permissions import Caller
+from app.security.permissions import Caller, Permission
 from app.services.model_registry import fine_tunes, permissions, registered
 from app.services.model_registry.permissions import Shared
 from app.services.model_registry.resolving import checkpoint_of
@@ -25,20 +25,28 @@ _PLATFORM = "system"  # owner of models for all projects
 def model_objects(session: Session, caller: Caller) -> list[dict[str, Any]]:
     """Services, models that the caller may use, newest first, base models that were removed, and models of other
     projects that it may ask.
+
+    A caller without the permission `view` sees the names that it may ask, and not what is behind them.
     """
     services = session.scalars(_services(caller).order_by(Service.created_at.desc(), Service.id))
-    own = map(_object, registered.listed(session, caller))
-    if caller.project is None:
-        return [*map(_of_service, services), *own]
-    shared = permissions.shared_with(session, caller.project, most=registered.MOST_LISTED)
-    return [*map(_of_service, services), *own, *map(_of_other_project, shared)]
+    rows = registered.listed(session, caller)
+    own = map(_object, rows if _views(caller) else [row for row in rows if row.removed_at is None])
+    found = [*map(_of_service, services), *own]
+    if caller.project is not None:
+        shared = permissions.shared_with(session, caller.project, most=registered.MOST_LISTED)
+        found += map(_of_other_project, shared)
+    return [_as_seen_by(caller, each) for each in found]
 
 
 def model_object(session: Session, caller: Caller, name: str) -> dict[str, Any]:
     """A service, a model, a checkpoint of one (…:ckpt-step-N), or the result of a job, by its ID.
 
-    Raises ModelNotFound.
+    Raises ModelNotFound, without the permission `view` also for a base model that was removed.
     """
+    return _as_seen_by(caller, _model_object(session, caller, name))
+
+
+def _model_object(session: Session, caller: Caller, name: str) -> dict[str, Any]:
     service = session.scalar(_services(caller).where(Service.name == name)) if NAME.fullmatch(name) else None
     if service is not None:
         return _of_service(service)
@@ -51,12 +59,25 @@ def model_object(session: Session, caller: Caller, name: str) -> dict[str, Any]:
         row = registered.find(session, caller, name)
         if fine_tune is not None and not fine_tunes.usable(session, row):
             raise registered.missing(session, caller, name)
+        if row.removed_at is not None and not _views(caller):
+            raise registered.missing(session, caller, name)
         return _object(row)
     row = registered.find(session, caller, fine_tune.name)
     checkpoint = checkpoint_of(session, row, fine_tune.step)
     if checkpoint is None:
         raise ModelNotFound(f"{fine_tune.name} has no checkpoint of step {fine_tune.step}", field=registered.FIELD)
     return _of_checkpoint(row, checkpoint, name)
+
+
+def _views(caller: Caller) -> bool:
+    return caller.may(Permission.VIEW)
+
+
+def _as_seen_by(caller: Caller, model: dict[str, Any]) -> dict[str, Any]:
+    """For who may only ask models: nothing of the jobs and locations they were made from."""
+    if _views(caller):
+        return model
+    return {**model, "trainyard": {"kind": model["trainyard"]["kind"], "base": None, "job_id": None}}
 
 
 def _services(caller: Caller) -> Select[Service]:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from sqlalchemy.orm import Session
 
 from app.domain.errors import CannotFit
+from app.domain.nodes.project_demand import NO_DEMAND, ProjectDemand, demanding, sharing
 from app.domain.scheduling.feasibility import waits_for_node
-from app.domain.scheduling.resources import NO_DEMAND, NodeCapacity, ProjectDemand, Request, demanding, request_of
+from app.domain.scheduling.resources import NodeCapacity, Request, request_of
 from app.domain.spec.model import JobDocument
 from app.services.nodes import project_demands, registry
 from app.services.nodes.device_kinds import Gpus, fitting_request, gpus
@@ -54,7 +55,7 @@ class Inventory:
                 raise
             seen = self._look(session)
             request = request_of(document, has_gpus=seen.gpus.for_auto)
-            return demanding(request, seen.demands.get(project, NO_DEMAND)), error
+            return sharing(demanding(request, seen.demands.get(project, NO_DEMAND)), project), error
 
     def capacities(self, session: Session) -> Sequence[NodeCapacity]:
         """Capacities of all registered nodes, possibly slightly outdated."""
@@ -73,7 +74,7 @@ class Inventory:
         seen = self._look(session)
         demand = seen.demands.get(project, NO_DEMAND)
         try:
-            return fitting_request(document, seen.gpus, seen.nodes, demand)
+            return sharing(fitting_request(document, seen.gpus, seen.nodes, demand), project)
         except CannotFit as error:
             raise explained(error, demand) from None
 

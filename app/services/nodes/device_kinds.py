@@ -8,8 +8,9 @@ from sqlalchemy import ColumnElement, select
 from sqlalchemy.orm import Session
 
 from app.domain.errors import CannotFit
+from app.domain.nodes.project_demand import ProjectDemand, demanding, sharing
 from app.domain.scheduling.feasibility import refuse_unfitting
-from app.domain.scheduling.resources import NodeCapacity, ProjectDemand, Request, demanding, request_of
+from app.domain.scheduling.resources import NodeCapacity, Request, request_of
 from app.domain.spec.model import JobDocument
 from app.models import Attempt, Device, Job, Node
 from app.models.base import database_now
@@ -67,7 +68,7 @@ def request_of_job(session: Session, job: Job) -> Request:
     """The resource request of a stored job as the planner sees it now."""
     seen = gpus(session)
     request = request_of(job.document, has_gpus=seen.for_auto or bool(began_on_gpus(session, seen, [job.id])))
-    return demanding(request, project_demands.of_project(session, job.project))
+    return sharing(demanding(request, project_demands.of_project(session, job.project)), job.project)
 
 
 def fitting_request(document: JobDocument, seen: Gpus, nodes: Sequence[NodeCapacity], demand: ProjectDemand) -> Request:

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session, selectinload
 
-from app.domain.errors import NotFound
 from app.domain.scheduling.resources import UNKNOWN
 from app.domain.units import WHOLE
 from app.models import Device, Lease, Node, StuckDevice
 from app.services.nodes import registry, reliability, stuck_devices
+from app.services.nodes.unknown import no_node
 from app.services.requests.pagination import Orders, Page, PageRequest, page_of
 
 ORDERS: Orders = {
@@ -52,7 +52,7 @@ def page(session: Session, request: PageRequest) -> Page[NodeDetails]:
 def find(session: Session, name: str) -> NodeDetails:
     node = session.get(Node, name)
     if node is None:
-        raise NotFound(f"no node {name[:63]!r}")
+        raise no_node(session, name)
     return _details(session, [node])[0]
 
 

@@ -6,7 +6,7 @@ from sqlalchemy import Text, cast, literal_column, select
 from sqlalchemy.orm import Session
 
 from app.domain.errors import CannotFit
-from app.domain.scheduling.resources import NO_DEMAND, ProjectDemand
+from app.domain.nodes.project_demand import NO_DEMAND, ProjectDemand
 from app.models import Project
 from app.models.project import DEMANDS
 

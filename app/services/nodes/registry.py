@@ -225,12 +225,16 @@ def capacities(
     taken: dict[str, dict[int, int]] = {}
     for (holder, index), share in shares(session, names).items():
         taken.setdefault(holder, {})[index] = share
+    tenants: dict[str, dict[int, str]] = {}
+    for (holder, index), project in tenants_of(session, names).items():
+        tenants.setdefault(holder, {})[index] = project
     stuck = stuck_devices.by_node(session, names)
     working, reputations = _at_work(session, names), reliability.reputations(session, names)
     return [
         _capacity(
             node,
             taken.get(node.name, {}),
+            tenants.get(node.name, {}),
             frozenset(stuck.get(node.name, ())),
             working.get(node.name, _IDLE),
             reputations.get(node.name, UNKNOWN),
@@ -250,6 +254,21 @@ def shares(
         query = query.where(tuple_(Reservation.node, Reservation.device_index).in_(devices))
     grouped = query.group_by(Reservation.node, Reservation.device_index)
     return {(row.node, row.device_index): int(row.share) for row in session.execute(grouped)}
+
+
+def tenants_of(
+    session: Session, names: Collection[str] | None = None, *, devices: Collection[tuple[str, int]] | None = None
+) -> dict[tuple[str, int], str]:
+    """(node, device) → the project of the attempts that share it, empty where they are of several; as ``shares``."""
+    query = select(Reservation.node, Reservation.device_index, Job.project).where(Reservation.share < WHOLE)
+    if names is not None:
+        query = query.where(Reservation.node.in_(names))
+    if devices is not None:
+        query = query.where(tuple_(Reservation.node, Reservation.device_index).in_(devices))
+    found: dict[tuple[str, int], str] = {}
+    for node, index, project in session.execute(query.join(Job, Job.id == Reservation.job_id).distinct()):
+        found[node, index] = project if (node, index) not in found else ""
+    return found
 
 
 def lock_devices(session: Session, devices: Collection[tuple[str, int]]) -> set[tuple[str, int]]:
@@ -306,7 +325,9 @@ def _instances(session: Session, job_id: str, attempt: int) -> list[Any] | None:
     return session.scalar(placed)
 
 
-def _capacity(node: Node, taken: dict[int, int], stuck: frozenset[int], work: _Work, reputation: float) -> NodeCapacity:
+def _capacity(
+    node: Node, taken: dict[int, int], tenants: dict[int, str], stuck: frozenset[int], work: _Work, reputation: float
+) -> NodeCapacity:
     devices = tuple(
         Device(
             index=d.index,
@@ -326,6 +347,8 @@ def _capacity(node: Node, taken: dict[int, int], stuck: frozenset[int], work: _W
         devices=devices,
         free=frozenset(d.index for d in devices) - taken.keys() - stuck,
         parts={index: share for index, share in taken.items() if share < WHOLE and index not in stuck},
+        tenants={} if limits.share_across_projects else tenants,
+        mixes_projects=limits.share_across_projects,
         cpu_cores=node.cpu_cores,
         ram_mb=node.ram_mb,
         storage_mb=node.storage_mb,

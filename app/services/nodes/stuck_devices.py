@@ -16,6 +16,7 @@ from app.models import Attempt, Node, Reservation, StuckDevice
 from app.models.base import database_now
 from app.security.permissions import Caller
 from app.services.lifecycle import audit, transitions
+from app.services.nodes.unknown import no_node
 from app.services.requests.idempotency import OnWritten, not_stored
 
 REASON = "PROCESS_STUCK"
@@ -138,7 +139,7 @@ def put_back_by_hand(db: Database, caller: Caller, node: str, *, on_written: OnW
                 f"{UNSEEN.seconds} s: end it, restart the machine, or stop the node's worker and try again in a minute"
             )
         elif session.get(Node, node) is None:
-            raise NotFound(f"no node {node[:63]!r}")
+            raise no_node(session, node)
         on_written(session, len(back))
         return len(back)
 

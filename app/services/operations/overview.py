@@ -17,7 +17,7 @@ from app.services.jobs.details import OUTLOOK_SECONDS
 from app.services.operations import attention, cluster_summary
 from app.services.operations.attention import Concern, FailedJobs
 from app.services.operations.cluster_summary import DeviceCount
-from app.services.operations.diagnosis import outcomes, stuck
+from app.services.operations.diagnosis.checks import OF_PAGES, run_checks
 from app.services.operations.diagnosis.findings import Finding, Level
 from app.services.operations.diagnosis.site import Site
 from app.services.operations.loss_curves import loss_curves
@@ -37,7 +37,6 @@ _SHOWN_OF_RUNNING: tuple[Any, ...] = (
     *(Job.name, Job.project, Job.status, Job.progress, Job.current_step, Job.total_steps, Job.eta_seconds),
     *(Job.started_at, Job.node_names, Job.latest_metrics),
 )
-_CHECKS = (stuck.jobs, stuck.leases, stuck.messages, outcomes.written, outcomes.suspected_nodes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,16 +91,14 @@ def overview(db: Database, caller: Caller, settings: Settings, shared: ShortCach
 
 
 def findings(db: Database, settings: Settings) -> list[Concern]:
-    """What those checks of `trainyard doctor` find that only read a few rows."""
+    """What those checks of `trainyard doctor` find that only read some rows and files."""
     site = Site(settings, lambda: db)
     found = [
         Concern(kind="platform", text=f"The {part} {problem}")
         for part, problem in failing_parts(db, settings.broker.url).items()
         if part != "coordinator"  # a concern of all callers
     ]
-    for check in _CHECKS:
-        found += [_concern(each) for each in check(site) if each.level is Level.FAILED]
-    return found
+    return found + [_concern(each) for _, each in run_checks(site, OF_PAGES) if each.level is Level.FAILED]
 
 
 def _concern(finding: Finding) -> Concern:

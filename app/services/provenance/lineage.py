@@ -7,11 +7,13 @@ from typing import Any
 from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
+from app.domain.model_cards.inputs import ReadModel, ReadSource
 from app.domain.spec.locations.paths import NO_MODEL, is_hub_id
 from app.domain.spec.locations.published import published
 from app.domain.spec.locations.uploads import is_upload
 from app.domain.spec.model import JobDocument
 from app.models import Checkpoint, File, Job, RegisteredModel, Service, Sweep
+from app.services.provenance.inputs import read_inputs
 
 MOST = 200  # nodes of a graph
 # Jobs of the project, the newest first, whose documents are searched for users of a result: only those that were
@@ -48,11 +50,16 @@ class LineageNode:
 
 @dataclass(frozen=True, kw_only=True)
 class LineageLink:
-    """``source`` came first: ``target`` was made with it, or of it."""
+    """``source`` came first: ``target`` was made with it, or of it. Digests and commit: of what its last attempt has
+    read there, which is a fact about the link, because a place may hold something else for each job.
+    """
 
     source: str
     target: str
     relation: str
+    sha256: str | None = None
+    sampled_sha256: str | None = None
+    commit: str | None = None
 
 
 @dataclass(kw_only=True)
@@ -70,10 +77,10 @@ class Lineage:
         self.nodes.setdefault(node.id, node)
         return True
 
-    def link(self, node: LineageNode, source: str, target: str, relation: str) -> None:
-        """With the node that is one end of it."""
+    def link(self, node: LineageNode, source: str, target: str, relation: str, **content: str | None) -> None:
+        """With the node that is one end of it; ``content``: the digests and the commit."""
         if self.add(node):
-            self.links[LineageLink(source=source, target=target, relation=relation)] = None
+            self.links[LineageLink(source=source, target=target, relation=relation, **content)] = None
 
 
 def lineage(session: Session, job: Job, *, depth: int) -> Lineage:
@@ -104,12 +111,15 @@ def _add_inputs(session: Session, found: Lineage, job: Job) -> None:
     ids = [each.path for each in document.data_config.sources if is_upload(each.path)]
     mine = (File.project == job.project, File.id.in_(ids) if ids else File.id.is_(None))
     files = {each.id: each for each in session.scalars(select(File).where(*mine))} if ids else {}
-    for location in dict.fromkeys(each.path for each in document.data_config.sources):
-        file = files.get(location)
+    inputs = read_inputs(session, job.id)
+    was = {each.index: each for each in inputs.data}
+    for number, location in enumerate(each.path for each in document.data_config.sources):
+        file, read = files.get(location), was.get(number, ReadSource(index=number))
         node = _of_file(file) if file is not None else _of_location(location)
-        found.link(node, node.id, job.id, TRAINED_ON)
+        found.link(node, node.id, job.id, TRAINED_ON, sha256=read.sha256, commit=read.commit)
     if (base := _base_of(document)) is not None:
-        found.link(base, base.id, job.id, BASE_OF)
+        model = inputs.base or ReadModel()
+        found.link(base, base.id, job.id, BASE_OF, sampled_sha256=model.sampled_sha256, commit=model.commit)
     if job.sweep_id is not None and (sweep := session.get(Sweep, job.sweep_id)) is not None:
         node = LineageNode(kind=SWEEP, id=sweep.id, name=sweep.name, status=sweep.status)
         found.link(node, sweep.id, job.id, TRIAL_OF)

@@ -1,7 +1,7 @@
 """The model card of a job's result, put together from rows whenever it is read."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import select
@@ -13,6 +13,7 @@ from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import TERMINAL
 from app.domain.model_cards import facts
 from app.domain.model_cards.facts import BaseOfModel, CardFile, CardSource, Compute, Measured, ModelCard
+from app.domain.model_cards.inputs import ReadModel, ReadSource
 from app.domain.spec.defaults import SPLIT
 from app.domain.spec.document import method
 from app.domain.spec.hyperparameters.rlhf import REWARD_METHOD
@@ -26,8 +27,10 @@ from app.services.attempts import artifacts
 from app.services.evaluations import of_job
 from app.services.evaluations.listing import EvaluationDetails
 from app.services.jobs import history, reports
+from app.services.provenance.inputs import read_inputs
 
 _READ = "sources"  # of the preflight's report
+_NOT_READ = ReadSource(index=-1)
 HUB = "hub"  # BaseModel.source
 _ADAPTER_CONFIG, _CONFIG = "adapter_config.json", "config.json"
 _SETTINGS = ("max_seq_length", "batch_size", "gradient_accumulation_steps", "validation_split", "seed", "packing")
@@ -37,7 +40,7 @@ def model_card(session: Session, job: Job) -> ModelCard:
     """Raises NotFound for a job that has made no model, or not yet."""
     files = _result(session, job)
     document, report = job.document, reports.completion_report(session, job)
-    training = document.training_config
+    training, inputs = document.training_config, read_inputs(session, job.id)
     found = of_job.evaluations_of(session, job)
     weights = frozenset(report.weight_files)
     return ModelCard(
@@ -48,9 +51,9 @@ def model_card(session: Session, job: Job) -> ModelCard:
         training_type=job.training_type,
         framework=job.framework,
         judges=method(document) == REWARD_METHOD,
-        base=_base(session, job.project, training.base_model),
+        base=_base(session, job.project, training.base_model, inputs.base or ReadModel()),
         settings=_settings(document),
-        sources=list(_sources(session, job, document)),
+        sources=list(_sources(session, job, document, {each.index: each for each in inputs.data})),
         steps=job.current_step,
         tokens=job.tokens,
         final_metrics=report.final_metrics,
@@ -86,7 +89,7 @@ def _kind(files: Iterable[Artifact]) -> str:
     return facts.MODEL if _CONFIG in paths else facts.FILES
 
 
-def _base(session: Session, project: str, base: BaseModel) -> BaseOfModel:
+def _base(session: Session, project: str, base: BaseModel, was: ReadModel) -> BaseOfModel:
     model_id, _, in_id = (
         base.model_id.partition("@") if is_hub_id(base.model_id.partition("@")[0]) else (base.model_id, "", "")
     )
@@ -100,6 +103,8 @@ def _base(session: Session, project: str, base: BaseModel) -> BaseOfModel:
         revision=base.revision or in_id or None,
         job_id=base.job_id,
         model_hash=((made_by.report or {}).get("model_hash") or None) if made_by is not None and known else None,
+        commit=was.commit,
+        sampled_sha256=was.sampled_sha256,
     )
 
 
@@ -109,17 +114,20 @@ def _settings(document: JobDocument) -> dict[str, Any]:
     return values | dict(document.training_config.hyperparameters)
 
 
-def _sources(session: Session, job: Job, document: JobDocument) -> Iterator[CardSource]:
+def _sources(
+    session: Session, job: Job, document: JobDocument, inputs: Mapping[int, ReadSource]
+) -> Iterator[CardSource]:
     files = _files(session, job.project, [each.path for each in document.data_config.sources])
     read = _records_read(session, job.id)
     for number, source in enumerate(document.data_config.sources):
-        file = files.get(source.path)
+        file, was = files.get(source.path), inputs.get(number, _NOT_READ)
         yield CardSource(
             location=published(source.path) if file is None else file.filename,
             split=source.split or SPLIT,
             file_id=file.id if file is not None else None,
-            sha256=file.sha256 if file is not None else None,
-            size_bytes=file.size_bytes if file is not None else None,
+            sha256=file.sha256 if file is not None else was.sha256,
+            commit=was.commit,
+            size_bytes=file.size_bytes if file is not None else was.size_bytes,
             records=file.records if file is not None else None,
             records_read=read.get(number),
         )

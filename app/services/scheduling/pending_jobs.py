@@ -11,10 +11,11 @@ from sqlalchemy.orm import Session
 
 from app.domain.lifecycle.retry_policy import CLOCKS_DIFFER
 from app.domain.lifecycle.states import JobState
+from app.domain.nodes.project_demand import NO_DEMAND, demanding, sharing
 from app.domain.scheduling.data_locality import NOT_CACHED, source_keys
 from app.domain.scheduling.planning_pass import GROWTH
 from app.domain.scheduling.queue_order import QueuedJob
-from app.domain.scheduling.resources import NO_DEMAND, Request, demanding, request_of
+from app.domain.scheduling.resources import Request, request_of
 from app.domain.spec.model import JobDocument
 from app.models import Job
 from app.models.base import database_now
@@ -140,7 +141,8 @@ class _Shapes:
         self._known: dict[Request, Request] = {}
 
     def request(self, document: JobDocument, project: str, *, has_gpus: bool) -> Request:
-        found = demanding(request_of(document, has_gpus=has_gpus), self._demands.get(project, NO_DEMAND))
+        asked = demanding(request_of(document, has_gpus=has_gpus), self._demands.get(project, NO_DEMAND))
+        found = sharing(asked, project)
         return self._known.setdefault(found, found)
 
 

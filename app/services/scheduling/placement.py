@@ -14,6 +14,7 @@ from app.database.engine import Database, is_deadlock
 from app.domain.errors import StaleJob
 from app.domain.ids import new_id
 from app.domain.lifecycle.states import JobState
+from app.domain.nodes.limits import limits_of
 from app.domain.nodes.sandboxes import why_none
 from app.domain.scheduling.placement import Placement
 from app.domain.units import WHOLE
@@ -147,6 +148,8 @@ class _Locked:
         self._projects = _lock(session, Project, Project.name, projects, key_share=True)
         self._devices = registry.lock_devices(session, devices)
         self._given = registry.shares(session, devices=devices)
+        shared = {key for placement in placements if placement.share < WHOLE for key in _devices(placement)}
+        self._tenants = registry.tenants_of(session, devices=shared) if shared else {}
         self._stuck = stuck_devices.on(session, names)
         self._waits: list[Wait] = []
         self._steps: list[Step] = []  # decided, and not yet written
@@ -156,7 +159,7 @@ class _Locked:
         job, names = self._jobs.get(placement.job_id), [part.node for part in placement.parts]
         if job is None or job.state is not JobState.QUEUED or job.requested is not None:
             return []
-        if not all(self._is_open(name) for name in names) or not self._has_room(placement):
+        if not all(self._is_open(name) for name in names) or not self._has_room(job.project, placement):
             return []  # drained, taken or found stuck since the snapshot
         if not self._queue_is_open(self._queues[job.queue]) or not self._is_within(job, placement):
             return []  # paused or filled since the snapshot
@@ -174,6 +177,7 @@ class _Locked:
         self._held.append((job, placement))
         for key in _devices(placement):
             self._given[key] = self._given.get(key, 0) + placement.share
+            self._tenants[key] = job.project
         return [
             Dispatched(
                 job_id=job.id, attempt=number, node=part.node, device_type=part.devices[0].type, priority=job.priority
@@ -203,11 +207,17 @@ class _Locked:
             self._write()
         return not registry.runs_all_it_may(self._session, node)
 
-    def _has_room(self, placement: Placement) -> bool:
+    def _has_room(self, project: str, placement: Placement) -> bool:
         return all(
-            key in self._devices and key not in self._stuck and self._given.get(key, 0) + placement.share <= WHOLE
+            key in self._devices
+            and key not in self._stuck
+            and self._given.get(key, 0) + placement.share <= WHOLE
+            and (self._tenants.get(key, project) == project or self._mixes_projects(key[0]))
             for key in _devices(placement)
         )
+
+    def _mixes_projects(self, node: str) -> bool:
+        return limits_of(self._nodes[node].limits).share_across_projects
 
     def _queue_is_open(self, queue: Queue) -> bool:
         if queue.max_running_jobs is not None:

@@ -10,8 +10,9 @@ from sqlalchemy.orm import Session
 
 from app.domain.lifecycle.retry_policy import rests
 from app.domain.lifecycle.states import HELD
+from app.domain.nodes.project_demand import NO_DEMAND, demanding, sharing
 from app.domain.scheduling.queue_order import position_key
-from app.domain.scheduling.resources import NO_DEMAND, Request, demanding, request_of
+from app.domain.scheduling.resources import Request, request_of
 from app.domain.scheduling.roles.held import held_on
 from app.domain.scheduling.start_estimates import LOOK_AHEAD, DeviceRelease, starts
 from app.domain.spec.model import JobDocument
@@ -146,10 +147,9 @@ def _requests(session: Session, line: Sequence[Job]) -> list[Request]:
     began = device_kinds.began_on_gpus(session, seen, [job.id for job in line if job.attempt])
     demands = project_demands.of_projects(session)
     return [
-        demanding(
-            request_of(job.document, has_gpus=seen.for_auto or job.id in began), demands.get(job.project, NO_DEMAND)
-        )
+        sharing(demanding(asked, demands.get(job.project, NO_DEMAND)), job.project)
         for job in line
+        for asked in (request_of(job.document, has_gpus=seen.for_auto or job.id in began),)
     ]
 
 

@@ -7,7 +7,8 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app.domain.lifecycle.states import TERMINAL, JobState
-from app.models import Job, Replica, Service
+from app.models import Attempt, Job, Replica, Service
+from app.models.base import utc_now
 
 STARTING = "a replica is starting"
 
@@ -58,11 +59,35 @@ def _endpoint(row: Replica) -> Endpoint | None:
 
 
 def why_none(session: Session, service_id: str) -> str:
-    """Why no replica answers, in the planner's words where a job waits for devices."""
+    """Why no replica answers, in the planner's words where a job waits for devices; else how far one has loaded."""
     service = session.get(Service, service_id)
     if service is None:
         return "the service does not exist any more"
-    return waits_of(session, [service_id]).get(service_id) or service.pending_reason or STARTING
+    return waits_of(session, [service_id]).get(service_id) or service.pending_reason or _loading(session, service_id)
+
+
+def _loading(session: Session, service_id: str) -> str:
+    """How far the first replica that starts has come, by the time that the last one took: an estimate."""
+    attempts = (
+        select(Attempt.started_at, Replica.answers_since)
+        .join(Replica, (Replica.job_id == Attempt.job_id))
+        .join(Job, (Job.id == Attempt.job_id))
+        .where(Replica.service_id == service_id, Attempt.started_at.is_not(None))
+    )
+    starting = attempts.where(
+        Attempt.number == Job.attempt, Job.status == JobState.PREPARING, Replica.drain_requested_at.is_(None)
+    )
+    began = session.execute(starting.order_by(Attempt.started_at).limit(1)).one_or_none()
+    if began is None:
+        return STARTING
+    since = (utc_now() - began.started_at).total_seconds()
+    answered = attempts.where(Attempt.number == Replica.attempt, Replica.answers_since.is_not(None))
+    last = session.execute(answered.order_by(Replica.answers_since.desc()).limit(1)).one_or_none()
+    if last is None:
+        return f"{STARTING}, since {since:.0f} s"
+    took = (last.answers_since - last.started_at).total_seconds()
+    share = min(99, int(100 * since / max(took, since, 0.1)))
+    return f"loading {share} %: {since:.0f} s, and the last replica took {took:.0f} s"
 
 
 def waits_of(session: Session, service_ids: Collection[str]) -> Mapping[str, str]:

@@ -1,6 +1,6 @@
 """Reading services: pages, one with its counts, its replicas."""
 
-from collections import Counter
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,6 +9,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app.domain.lifecycle.states import TERMINAL
+from app.domain.serving import first_tokens
 from app.domain.serving.document import ServiceDocument
 from app.domain.serving.states import ServiceState
 from app.models import Job, Replica, Service
@@ -26,16 +27,42 @@ ORDERS: Orders = {
     "status": (Service.status, Service.created_at, Service.id),
 }
 REPLICA_ORDERS: Orders = {"number": (Replica.number,)}
-ANSWERING, STARTING, DRAINING = "answering", "starting", "draining"
+_MOST = 1e9
+_SHARE = 0.95  # of streams whose first token came sooner than is shown
+
+
+@dataclass(kw_only=True)
+class Fleet:
+    """The live replicas of a service: how many, and what those that answer have reported last."""
+
+    answering: int = 0
+    starting: int = 0
+    draining: int = 0
+    tokens_per_second: float = 0.0
+    adapters_loaded: int = 0
+
+    def add(self, member: Member) -> None:
+        if member.answers:
+            self.answering += 1
+        elif member.is_draining:
+            self.draining += 1
+        else:
+            self.starting += 1
+        if member.answers or member.is_draining:
+            reported = member.job.latest_metrics or {}
+            if reported.get("in_flight"):  # a replica without requests reports nothing more
+                self.tokens_per_second += _number(reported.get("tokens_per_second"))
+            self.adapters_loaded += int(_number(reported.get("adapters")))
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceDetails:
-    """A service as it is shown; ``counts`` are of its live replicas, ``waits`` says why one of them waits."""
+    """A service as it is shown; ``fleet`` is of its live replicas, ``waits`` says why one of them waits."""
 
     service: Service
     load: Load = field(default_factory=Load)
-    counts: Mapping[str, int] = field(default_factory=dict)
+    fleet: Fleet = field(default_factory=Fleet)
+    first_token_seconds: float | None = None  # of 95 % of the streams of the last minutes; None: there were none
     waits: str = ""
     created_by_name: str = ""  # of the key; empty for one without a name
 
@@ -44,20 +71,16 @@ class ServiceDetails:
         return self.waits or self.service.pending_reason
 
     @property
-    def document(self) -> ServiceDocument:
-        return ServiceDocument.from_json(self.service.spec)
-
-    @property
     def answering(self) -> int:
-        return self.counts.get(ANSWERING, 0)
+        return self.fleet.answering
 
     @property
     def starting(self) -> int:
-        return self.counts.get(STARTING, 0)
+        return self.fleet.starting
 
     @property
-    def draining(self) -> int:
-        return self.counts.get(DRAINING, 0)
+    def document(self) -> ServiceDocument:
+        return ServiceDocument.from_json(self.service.spec)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,13 +160,15 @@ def used_time(session: Session, service: Service) -> UsedTime:
 
 def _details(session: Session, services: Sequence[Service]) -> list[ServiceDetails]:
     ids = [service.id for service in services]
-    counted, current, waits = _counts(session, ids), loads.of(session, ids), endpoints.waits_of(session, ids)
+    fleets, current, waits = _fleets(session, ids), loads.of(session, ids), endpoints.waits_of(session, ids)
+    first = loads.first_tokens_of(session, ids)
     authors = key_names(session, {service.created_by for service in services})
     return [
         ServiceDetails(
             service=each,
             load=current.get(each.id, Load()),
-            counts=counted.get(each.id, {}),
+            fleet=fleets.get(each.id, Fleet()),
+            first_token_seconds=first_tokens.quantile(first.get(each.id, ()), _SHARE),
             waits=waits.get(each.id, ""),
             created_by_name=authors.get(each.created_by, ""),
         )
@@ -151,15 +176,18 @@ def _details(session: Session, services: Sequence[Service]) -> list[ServiceDetai
     ]
 
 
-def _counts(session: Session, ids: Sequence[str]) -> dict[str, Counter[str]]:
+def _fleets(session: Session, ids: Sequence[str]) -> dict[str, Fleet]:
     live = (
         select(Replica, Job)
         .join(Job, Job.id == Replica.job_id)
         .where(Replica.service_id.in_(ids), ~Replica.ended_seen, Job.status.not_in(TERMINAL))
     )
-    found: dict[str, Counter[str]] = {}
+    found: dict[str, Fleet] = {}
     for replica, job in session.execute(live):
-        member = Member(replica, job)
-        word = ANSWERING if member.answers else DRAINING if member.is_draining else STARTING
-        found.setdefault(replica.service_id, Counter())[word] += 1
+        found.setdefault(replica.service_id, Fleet()).add(Member(replica, job))
     return found
+
+
+def _number(value: object) -> float:
+    """0 for what is none, within bounds: ranks report anything."""
+    return min(max(float(value), 0.0), _MOST) if isinstance(value, int | float) and math.isfinite(value) else 0.0

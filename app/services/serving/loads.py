@@ -10,6 +10,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from app.database.engine import Database
+from app.domain.serving import first_tokens
 from app.models import Service, ServiceLoad
 from app.models.base import utc_now
 
@@ -19,11 +20,12 @@ _NOTED_AFTER = timedelta(seconds=1)  # requested_at is not written more often
 
 @dataclass(frozen=True)
 class Load:
-    """``requests``: that have come in since the gateway started."""
+    """``requests``: that have come in since the gateway started. ``first_tokens``: see domain.serving.first_tokens."""
 
     in_flight: int = 0
     waiting: int = 0
     requests: int = 0
+    first_tokens: tuple[int, ...] = ()
 
 
 def report(db: Database, gateway_id: str, loads: Mapping[str, Load]) -> None:
@@ -51,7 +53,8 @@ def _has_news(load: Load, before: int | None) -> bool:
 
 
 def _write(session: Session, gateway_id: str, service_id: str, load: Load, now: datetime) -> None:
-    values = {"in_flight": load.in_flight, "waiting": load.waiting, "requests": load.requests, "at": now}
+    values: dict[str, Any] = {"in_flight": load.in_flight, "waiting": load.waiting, "requests": load.requests}
+    values |= {"first_tokens": list(load.first_tokens), "at": now}
     insert: Any = postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert
     new = insert(ServiceLoad).values(service_id=service_id, gateway=gateway_id, **values)
     session.execute(new.on_conflict_do_update(index_elements=["service_id", "gateway"], set_=values))
@@ -74,3 +77,16 @@ def of(session: Session, service_ids: Collection[str]) -> dict[str, Load]:
     sums = (func.sum(ServiceLoad.in_flight), func.sum(ServiceLoad.waiting), func.sum(ServiceLoad.requests))
     found = session.execute(select(ServiceLoad.service_id, *sums).where(*fresh).group_by(ServiceLoad.service_id))
     return {row[0]: Load(in_flight=int(row[1]), waiting=int(row[2]), requests=int(row[3])) for row in found}
+
+
+def first_tokens_of(session: Session, service_ids: Collection[str]) -> dict[str, tuple[int, ...]]:
+    """By service, recent streams of all gateways by the time to their first token; those without any are left out."""
+    recent = ServiceLoad.at >= utc_now() - timedelta(seconds=first_tokens.WINDOW_SECONDS)
+    query = select(ServiceLoad.service_id, ServiceLoad.first_tokens).where(
+        ServiceLoad.service_id.in_(service_ids), recent
+    )
+    found: dict[str, tuple[int, ...]] = {}
+    for service_id, counts in session.execute(query):
+        if counts:
+            found[service_id] = first_tokens.added(found.get(service_id, ()), counts)
+    return found

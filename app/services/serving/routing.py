@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from app.domain.administration import AS_INSTALLED, MAKES_SERVICES
 from app.domain.errors import Conflict, ModelNotFound, ModelNotServed, NotFound, TrainyardError
 from app.domain.ids import JOB_ID
 from app.domain.serving.document import NONE, Replicas, ServiceDocument
@@ -18,7 +19,7 @@ from app.domain.spec.locations import paths
 from app.domain.spec.model import BaseModel, JobDocument
 from app.domain.spec.rules.model import is_result
 from app.domain.suggestions import did_you_mean
-from app.models import Job, Service
+from app.models import Job, Project, Service
 from app.security.permissions import Caller, Permission
 from app.services.inference import models
 from app.services.inference.models import WantedModel
@@ -71,8 +72,8 @@ def route(plane: ControlPlane, caller: Caller, model: str, *, task: str, auto: b
     An automatic service whose key has ended is continued in the caller's name.
 
     In this order: a service's name, SERVICE/JOB, what the name means as a model. Adapters are answered by a service
-    of the model that they were trained on. ``auto``: a model without a service gets one, if it is registered or was
-    made here.
+    of the model that they were trained on. A model without a service gets one, if it is registered or was made here,
+    and the project says so, or leaves it to the settings (``auto``).
 
     Raises ModelNotFound with the names there are, ModelNotServed with the command that serves it, and Conflict for a
     model that can't be used, or that answers other requests.
@@ -95,12 +96,18 @@ def _found(plane: ControlPlane, caller: Caller, model: str, task: str, *, auto: 
             return _of_other_project(plane, session, caller, shared, task)
         choices = _meant(plane, session, caller, project, model, task)
         found = _served(session, project, choices, model, task)
+        may_make = found is None and _makes_services(session, project, auto=auto)
     if found is not None:
         return found
     wanted = choices[-1]
-    if not auto:
+    if not may_make:
         raise _not_served(model)
     return _made(plane, caller, wanted, model, task)
+
+
+def _makes_services(session: Session, project: str, *, auto: bool) -> bool:
+    chosen = session.scalar(select(Project.auto_services).where(Project.name == project))
+    return auto if chosen in (None, AS_INSTALLED) else chosen == MAKES_SERVICES
 
 
 def by_name(session: Session, caller: Caller, project: str, model: str, task: str) -> Route | None:

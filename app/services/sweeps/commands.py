@@ -135,6 +135,14 @@ def cancel(
                 sweep.status_reason = why
                 sweep.mark_changed()
                 history.record(session, sweep, SweepEventType.CHANGED, actor=caller.actor, message=why)
+                audit.record(
+                    session,
+                    actor=caller.actor,
+                    action="sweep.cancel",
+                    project=sweep.project,
+                    target=sweep.id,
+                    message=why,
+                )
         on_written(session, sweep)
     for job in to_nudge:
         plane.nudge(job)

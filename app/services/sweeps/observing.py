@@ -12,8 +12,10 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app.domain.lifecycle.states import TERMINAL, JobState
+from app.domain.spec.model import JobDocument
 from app.domain.sweeps import benchmarks
 from app.domain.sweeps.events import SweepEventType
+from app.domain.sweeps.observations import NO_VALUE
 from app.domain.sweeps.population import is_replaced
 from app.domain.sweeps.promotions import waits
 from app.domain.sweeps.spec import SweepSpec
@@ -165,11 +167,14 @@ def _take_end(now: _Pass, trial: Trial, job: Job | None) -> None:
 
 def device_seconds(job: Job, *, more: float = 0.0) -> float:
     """Devices × seconds of all ended attempts, and of a running one's ``more`` seconds."""
-    document, resources = job.document, job.document.resource_config
-    devices = max(1, resources.gpu_count) * resources.node_count
+    return (job.elapsed_seconds + more) * device_count(job.document)
+
+
+def device_count(document: JobDocument) -> int:
+    """Devices that a job takes at a time; one that asks for none has a CPU slot."""
     if document.tasks:
-        devices = sum(role.count * role.resource_config.gpu_count for role in document.tasks)
-    return (job.elapsed_seconds + more) * devices
+        return sum(role.count * role.resource_config.gpu_count for role in document.tasks)
+    return max(1, document.resource_config.gpu_count) * document.resource_config.node_count
 
 
 def _judge_end(now: _Pass, trial: Trial, job: Job) -> None:
@@ -203,6 +208,7 @@ def _evaluations(now: _Pass, job: Job) -> Sequence[Job]:
 def _note_missing(now: _Pass, trial: Trial, job: Job, metric: str) -> None:
     """The trial has no result: it has failed, unless its evaluation was cancelled, which says nothing of its values."""
     trial.state, trial.reason = TrialState.FAILED, f"it ended without a finite value of {metric}"
+    trial.error_type = NO_VALUE
     wanted = benchmarks.measured(metric)
     if wanted is None:
         return
@@ -210,6 +216,7 @@ def _note_missing(now: _Pass, trial: Trial, job: Job, metric: str) -> None:
     lost = evaluations.ended_without(found)
     if lost is None:
         if not found.evaluations:
+            trial.error_type = None  # its values are not why
             trial.reason += f": no evaluation was made, see the events of {job.id}"
         return
     why = f"{lost.error_type}: {lost.error_message}" if lost.error_type else lost.status_reason

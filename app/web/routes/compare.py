@@ -19,7 +19,7 @@ from app.schemas.comparisons import AXES, FEWEST_JOBS, MOST_JOBS
 from app.schemas.documents import RequestSchema
 from app.schemas.strict_fields import Text
 from app.security.permissions import Permission
-from app.services.jobs import comparison
+from app.services.jobs import comparison, handles
 from app.services.jobs.comparison import MOST_METRICS, ComparedMetric, Comparison, ComparisonRequest, CurvePoint
 from app.web.job_filters import Given, with_changed
 from app.web.pages import page
@@ -36,6 +36,7 @@ _MOST_GROUPS = 10
 
 class CompareQuerySchema(RequestSchema):
     job = Given(Text(longest=64))
+    add = Given()
     metric = Given(validate=validate.Length(max=MOST_METRICS))
     by = Given(fields.String(validate=validate.OneOf(AXES)))
     values = Given(fields.String(validate=validate.OneOf(list(VALUES))))
@@ -46,20 +47,20 @@ class CompareQuerySchema(RequestSchema):
 @blueprint.get("/compare")
 @operation("Compare jobs", permission=Permission.VIEW, query=CompareQuerySchema, media="html")
 def compare(query: dict[str, Any]) -> Response:
-    given = [(name, value) for name, value in request.args.items(multi=True) if value]
+    given, wrong = _given(query)
     here = url_for("web_compare.compare")
-    if len(given) < len(list(request.args.items(multi=True))):
+    if not wrong and given != list(request.args.items(multi=True)):
         return _redirected(with_changed(here, given))
     jobs = list(dict.fromkeys(query["job"]))
     if len(jobs) < FEWEST_JOBS:
-        return page("compare/choose.html", missing=())
+        return page("compare/choose.html", missing=(), jobs=jobs, wrong=wrong)
     values = _last(query, "values", "final")
     asked = replace(_asked(query), reads="best" if values == "best" else "final")
     with plane().db.snapshot() as session:
         missing = comparison.missing(session, caller(), jobs)
         jobs = [each for each in jobs if each not in missing]
         if len(jobs) < FEWEST_JOBS:
-            return page("compare/choose.html", 404, missing=missing)
+            return page("compare/choose.html", 404, missing=missing, jobs=jobs, wrong=wrong)
         found = _in_order(comparison.compare(session, caller(), replace(asked, jobs=jobs)))
     given = [(name, value) for name, value in given if name != "job" or value in jobs]
     group = _last(query, "group", "")
@@ -71,6 +72,8 @@ def compare(query: dict[str, Any]) -> Response:
         "compare/compare.html",
         found=found,
         missing=missing,
+        wrong=wrong,
+        most_jobs=MOST_JOBS,
         differences=shown,
         hidden_fields=len(found.differences) - len(shown),
         all_fields_url=with_changed(here, given, fields_shown="all"),
@@ -90,6 +93,23 @@ def compare_curves(query: dict[str, Any]) -> Response:
     with plane().db.snapshot() as session:
         found = comparison.curves(session, caller(), _asked(query))
     return json_response({name: [_points(points) for points in of_jobs] for name, of_jobs in found.items()})
+
+
+def _given(query: dict[str, Any]) -> tuple[list[tuple[str, str]], str]:
+    """The arguments as they stand in the page's address, and what is wrong with the job that was added."""
+    handle = _last(query, "add", "")
+    given = [(name, value) for name, value in request.args.items(multi=True) if value and name != "add"]
+    added, wrong = _added(handle) if handle else ("", "")
+    return given + ([("job", added)] if added else []), wrong
+
+
+def _added(handle: str) -> tuple[str, str]:
+    """The id of the job that a person means by a handle, or what is wrong with the handle."""
+    with plane().db.read() as session:
+        found = handles.matching(session, handle, project=caller().project)
+    if len(found) == 1:
+        return found[0], ""
+    return "", f"{len(found)} jobs are called {handle}: give the ID of one" if found else f"no job is called {handle}"
 
 
 def _in_order(found: Comparison) -> Comparison:

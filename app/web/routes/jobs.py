@@ -77,6 +77,7 @@ def jobs(query: dict[str, Any]) -> Response:
         "query": query,
         "options": _OPTIONS,
         "all_columns": job_columns.NAMED,
+        "most_selected": MOST_JOBS,
         "is_label": job_filters.is_label,
     }
     return page("jobs/jobs.html", 422 if is_refused else 200, **form_of, **values, **_names(found))

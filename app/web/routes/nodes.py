@@ -26,7 +26,9 @@ from app.web.pages import done, is_partial, page, part
 
 blueprint = Blueprint("web_nodes", __name__)
 AGGREGATED_ABOVE, _MOST_SQUARES = 200, 1000
-_OFFERED_JOBS, _MINUTES = 20, 60
+_OFFERED_JOBS = 20
+# Of the lines of a node: minutes, and how they are called. Samples are kept for a day.
+_SPANS = {"1h": (60, "Last hour"), "6h": (360, "Last 6 hours"), "24h": (1440, "Last 24 hours")}
 
 
 class NodesQuerySchema(WebListSchema):
@@ -37,6 +39,7 @@ class NodesQuerySchema(WebListSchema):
 class NodeQuerySchema(RequestSchema):
     of_form = True
     job = Text(longest=64)
+    span = Choice(tuple(_SPANS), load_default="1h")
 
 
 class DrainFormSchema(RequestSchema):
@@ -74,16 +77,19 @@ def nodes(query: dict[str, Any]) -> Response:
 @blueprint.get("/nodes/<name>")
 @operation("Show a node", permission=Permission.VIEW, query=NodeQuerySchema, media="html")
 def node(name: str, query: dict[str, Any]) -> Response:
+    minutes, _ = _SPANS[query["span"]]
     with plane().db.read() as session:
         found = device_grid.find(session, caller(), name)
-        samples = device_usage.history(session, name, minutes=_MINUTES)
+        samples = device_usage.history(session, name, minutes=minutes)
     values: dict[str, Any] = {
         "seen": found,
         "node": found.details.node,
         "lines": history_lines,
         "samples": samples,
         "now": utc_now(),
-        "minutes": _MINUTES,
+        "minutes": minutes,
+        "span": query["span"],
+        "spans": {each: title for each, (_, title) in _SPANS.items()},
     }
     if is_partial():
         return part("nodes/devices.html", **values)

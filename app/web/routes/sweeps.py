@@ -116,7 +116,7 @@ def sweep(sweep_id: str, query: dict[str, Any]) -> Response:
         row = lookup.find(session, caller(), sweep_id)
         found = listing.with_forecast(session, listing.details(session, row))
         trials = listing.trials(session, row, _several(query, "state"), page_request(query))
-        leading = best.best(session, row, top=MOST_BEST, with_document=False) if len(found.spec.objectives) > 1 else []
+        leading = best.best(session, row, top=MOST_BEST) if len(found.spec.objectives) > 1 else []
     values: dict[str, Any] = {
         "sweep": found,
         "trials": listed(trials, query),

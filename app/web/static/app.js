@@ -79,14 +79,30 @@ for (const released of ["pointerup", "pointercancel", "keyup", "dragend", "blur"
   addEventListener(released, () => setTimeout(() => asking.form || askAnew())); // the click comes first
 }
 
+// Browsers give the clipboard only to pages over HTTPS or of their own machine. Everywhere they copy what is selected.
+async function copied(text) {
+  if (navigator.clipboard) {
+    try {
+      await navigator.clipboard.writeText(text);
+      return true;
+    } catch {} // it may be forbidden: the selection may still be copied
+  }
+  const area = document.createElement("textarea"), before = document.activeElement;
+  area.className = "unseen";
+  area.value = text;
+  document.body.append(area);
+  area.select();
+  const isCopied = document.execCommand("copy");
+  area.remove();
+  before.focus({ preventScroll: true });
+  return isCopied;
+}
+
 document.addEventListener("click", async (event) => {
   const button = event.target.closest("button");
   if (!button) return;
   if ("dismiss" in button.dataset) button.closest(".notice").remove();
-  if ("copy" in button.dataset) {
-    await navigator.clipboard.writeText(button.dataset.copy);
-    button.textContent = "Copied";
-  }
+  if ("copy" in button.dataset) button.textContent = await copied(button.dataset.copy) ? "Copied" : "Not copied: the browser forbids it";
 });
 
 // A part that is replaced keeps the focus. htmx does so for elements with an id; others are found by what they are: a
@@ -116,7 +132,7 @@ document.addEventListener("htmx:afterSwap", () => {
   alike[Math.min(place, alike.length - 1)]?.focus({ preventScroll: true });
 });
 
-// A sign-in that has ended takes nobody away from a page that asks by itself, or that holds what was typed.
+// A page that asks by itself, or that holds what was typed, stays when the sign-in has ended.
 document.addEventListener("htmx:beforeOnLoad", (event) => {
   const { xhr, requestConfig } = event.detail;
   const isTyped = document.querySelector("[data-stay]") !== null;

@@ -2,6 +2,7 @@
 import { chart, runStyle, shortNumber } from "./curves.js";
 
 const GRID = 300, HEIGHT = 220, LIVE_MS = 4_000;
+const UNITS = { step: "Step", seconds: "Second", tokens: "Token" };
 const root = document.getElementById("compare-charts");
 
 const panels = new Map();
@@ -65,7 +66,7 @@ function draw(panel) {
   }
   const given = {
     runs, smooth, log: form.elements.log.checked, height: HEIGHT, sync: "compare",
-    axis: { label: root.dataset.by === "step" ? "Step" : "Seconds" },
+    axis: { label: UNITS[root.dataset.by] },
     onCursor: (values, at) => tell(panel, values, at),
   };
   // Bands and lines are other series: a changed number of them needs a new plot.
@@ -78,7 +79,7 @@ function tell({ value, runs }, values, at) {
   if (at === null || values === null) value.textContent = "";
   else {
     const found = runs.map(({ key }, n) => `${key} ${shortNumber(values[n])}`);
-    value.textContent = `${root.dataset.by === "step" ? "Step" : "Second"} ${shortNumber(at)}: ${found.join(" · ")}`;
+    value.textContent = `${UNITS[root.dataset.by]} ${shortNumber(at)}: ${found.join(" · ")}`;
   }
 }
 

@@ -1,6 +1,7 @@
 // Curves: `chart` draws one or several runs of a metric for any page; the rest is the page of a job's curves.
 
 const RUN_COLORS = 8;
+const MOST_DOTS = 8; // at the cursor: one is an element for each curve of a chart, and a page has many charts
 const DASHES = [[], [6, 3], [2, 3]];
 const scheme = matchMedia("(prefers-color-scheme: dark)");
 const charts = new Set();
@@ -124,7 +125,7 @@ function plotOf(target, options) {
     cursor: {
       y: false,
       drag: { x: Boolean(options.onZoom), y: false, setScale: false },
-      points: { size: 6 },
+      points: { show: series.length <= MOST_DOTS, size: 6 },
       sync: { key: options.sync, filters: { pub: (type) => type === "mousemove" || type === "mouseleave" } },
       bind: { dblclick: () => () => options.onZoom?.() },
     },

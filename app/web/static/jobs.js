@@ -1,32 +1,59 @@
-// The selection in the list of jobs: it stays when the list is refreshed, and says which actions are possible.
-const MOST_COMPARED = 20, REFRESH_MS = 3_000;
-const selected = new Set();
+// The selection in the list of jobs: it stays when the list is refreshed and on its other pages, and says which actions
+// are possible.
+const MOST_COMPARED = 20, REFRESH_MS = 3_000, KEPT = "selected-jobs";
+const bar = document.getElementById("selection"), compare = document.getElementById("compare");
+const selected = new Set(kept());
 let lastPicked = null;
 
 const boxes = () => [...document.querySelectorAll("#job-list input[name=job]")];
 
+// Which list this is, whatever its page, order and columns. Another list begins with nothing selected.
+function list() {
+  const query = new URLSearchParams(location.search);
+  for (const name of ["page_token", "order_by", "column"]) query.delete(name);
+  return `${query}`;
+}
+
+function kept() {
+  const { of, jobs } = JSON.parse(sessionStorage.getItem(KEPT) ?? "{}");
+  return of === list() ? jobs : [];
+}
+
+// Forms send the boxes of this page, and what is selected elsewhere as hidden fields.
+function addHidden(jobs) {
+  for (const each of compare.querySelectorAll("input")) each.remove();
+  for (const id of jobs) {
+    const field = document.createElement("input");
+    [field.type, field.name, field.value] = ["hidden", "job", id];
+    compare.append(field);
+  }
+}
+
 function show() {
-  const all = boxes();
-  const count = selected.size;
+  const all = boxes(), here = new Set(all.map((box) => box.value));
+  const count = selected.size, elsewhere = [...selected].filter((id) => !here.has(id));
+  const most = Number(bar.dataset.most), more = elsewhere.length ? `, ${elsewhere.length} of them not on this page` : "";
   document.getElementById("selected-count").textContent = count
-    ? `${count} selected`
+    ? `${count} selected${more}${count > most ? `; actions take at most ${most}` : ""}`
     : "Select jobs to compare them or to act on several at once.";
-  for (const button of document.querySelectorAll("#selection button")) button.disabled = count === 0;
+  addHidden(elsewhere);
+  if (count) sessionStorage.setItem(KEPT, JSON.stringify({ of: list(), jobs: [...selected] }));
+  else sessionStorage.removeItem(KEPT);
+  for (const button of bar.querySelectorAll("form button")) button.disabled = count === 0 || count > most;
+  document.getElementById("unselect").hidden = count === 0;
   const jobs = count === 1 ? "the selected job" : `the ${count} selected jobs`;
-  for (const { dataset } of document.querySelectorAll("#selection form[data-confirm]")) {
+  for (const { dataset } of bar.querySelectorAll("form[data-confirm]")) {
     dataset.confirmTitle = `${dataset.verb} ${jobs}?`;
   }
   document.getElementById("compare-button").disabled = count < 2 || count > MOST_COMPARED;
   const every = document.getElementById("pick-all");
   if (!every) return;
-  every.checked = count > 0 && count === all.length;
-  every.indeterminate = count > 0 && count < all.length;
+  const picked = count - elsewhere.length;
+  every.checked = picked > 0 && picked === all.length;
+  every.indeterminate = picked > 0 && picked < all.length;
 }
 
-// Jobs that have left the page are no longer selected.
 function restore() {
-  const here = new Set(boxes().map((box) => box.value));
-  for (const id of selected) if (!here.has(id)) selected.delete(id);
   for (const box of boxes()) box.checked = selected.has(box.value);
   show();
 }
@@ -41,6 +68,9 @@ document.addEventListener("click", (event) => {
   const box = event.target;
   if (box.id === "pick-all") {
     for (const each of boxes()) pick(each, box.checked);
+  } else if (box.id === "unselect") {
+    selected.clear();
+    for (const each of boxes()) each.checked = false;
   } else if (box.name === "job" && box.type === "checkbox") {
     const all = boxes();
     const [from, to] = [all.findIndex((each) => each.value === lastPicked), all.indexOf(box)];
@@ -77,4 +107,4 @@ document.addEventListener("htmx:configRequest", ({ detail }) => {
 
 // A page that the browser restores has boxes that are checked already.
 for (const box of boxes()) if (box.checked) selected.add(box.value);
-show();
+restore();

@@ -12,7 +12,7 @@ const label = document.getElementById("live-state");
 const address = label?.dataset.url;
 const me = Math.random();
 const channel = globalThis.BroadcastChannel && new BroadcastChannel("trainyard-live");
-const streams = new Set(); // of other tabs, who answered
+const streams = new Set(); // of other tabs, which answered
 const told = new Map(); // element's key → when it got its last event
 const due = new Set(); // keys of elements that will get one
 let topics = "", after = "", made = label?.dataset.made;
@@ -39,7 +39,7 @@ const query = () => new URLSearchParams({ topic: topics, ...(after ? { after } :
 const wanted = () => [...new Set([...document.querySelectorAll("[data-live]")].flatMap((each) => each.dataset.live.split(/\s+/)))]
   .filter(Boolean).sort().join(",");
 
-// Whoever is asked and has a stream, or asked before, says so.
+// A tab that is asked and has a stream, or asked before, says so.
 if (channel) {
   channel.onmessage = ({ data }) => {
     if (data.to === me) streams.add(data.from);

@@ -281,7 +281,7 @@ function write(control) {
   text.value = JSON.stringify(known, null, 2);
 }
 
-// A field that nobody has come to is not wrong yet, only empty; after Submit, or in a report that was asked for, it is.
+// A field that the person has not come to is not wrong yet, only empty; after Submit, or in a report that was asked for, it is.
 const mayBeWrong = (control, item) => wasSubmitted || touched.has(control.id) || control.value.trim() !== "" || item.closest("#data");
 
 // Puts what is wrong beside the fields that it is about, and opens the groups that they are in.

@@ -178,9 +178,24 @@ function allow(isAllowed) {
   if (form) form.elements.open.disabled = !isAllowed;
 }
 
+// Larger than all else that pages have together, so only who opens a shell loads it. It defines globals.
+async function load() {
+  try {
+    await Promise.all([import("./vendor/xterm.js"), import("./vendor/xterm-addon-fit.js")]);
+  } catch {
+    throw new Error("The terminal could not be loaded. Reload the page to try again.");
+  }
+}
+
 async function open(form) {
   allow(false);
   say("The shell is being opened …");
+  try {
+    await load();
+  } catch (error) {
+    allow(true);
+    return say(error.message, true);
+  }
   shell?.remove();
   box.hidden = false;
   by("end-terminal").hidden = true;

@@ -21,13 +21,19 @@ from app.web.sweeps.sweep_rows import PARAMETERS
 _LONGEST_NAME = 110  # of a job whose name that of the sweep begins with: more follows
 _FIRST_PARAMETER = "learning_rate"
 _OF_JOB = (
-    "training_config.training_type", "training_config.framework.type", "training_config.base_model.model_id",
-    "resource_config.gpu_count", "resource_config.gpu_type",
-)  # fmt: skip
+    "training_config.training_type",
+    "training_config.framework.type",
+    "training_config.base_model.model_id",
+    "resource_config.gpu_count",
+    "resource_config.gpu_type",
+)
 _MORE_OF_JOB = (
-    "training_config.framework.custom_script_path", "data_config.max_seq_length", "data_config.batch_size",
-    "data_config.validation_split", "scheduling_config.queue",
-)  # fmt: skip
+    "training_config.framework.custom_script_path",
+    "data_config.max_seq_length",
+    "data_config.batch_size",
+    "data_config.validation_split",
+    "scheduling_config.queue",
+)
 _TITLES = {
     "method.name": "Method",
     "early_stopping.name": "Rule",
@@ -41,9 +47,17 @@ _TITLES = {
 _SEARCH = ("method.name", "budget.max_trials")
 _STOPPING = ("name", "min", "max", "unit", "reduction", "losers")
 _MORE = (
-    "labels", "budget.max_device_hours", "budget.max_seconds", "budget.target", "budget.patience", "method.seed",
-    "method.startup_trials", "method.population", "method.interval", "keep.checkpoints_of_best",
-)  # fmt: skip
+    "labels",
+    "budget.max_device_hours",
+    "budget.max_seconds",
+    "budget.target",
+    "budget.patience",
+    "method.seed",
+    "method.startup_trials",
+    "method.population",
+    "method.interval",
+    "keep.checkpoints_of_best",
+)
 # A condition may have commas of no list, so each has a line.
 _REQUIRE = FormField(
     path="require",

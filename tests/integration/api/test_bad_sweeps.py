@@ -166,6 +166,11 @@ def test_a_dry_run_says_what_would_be_tried_and_writes_nothing(api: Api) -> None
 
     assert (plan["valid"], plan["grid_size"], len(plan["suggestions"])) == (True, None, 5)
     assert plan["rungs"] == [{"rung": 3, "trials": 27.0}, {"rung": 9, "trials": 9.0}, {"rung": 27, "trials": 3.0}]
+    assert plan["device_hours_at_most"] is None
+    document["job"]["scheduling_config"] = {"max_runtime_seconds": 400}
+    assert api.data(api.post("/v1/sweeps?dry_run=true", document))["device_hours_at_most"] == 3.0
+    document["budget"]["max_device_hours"] = 2
+    assert api.data(api.post("/v1/sweeps?dry_run=true", document))["device_hours_at_most"] == 2.0
     with api.db.read() as session:
         assert session.scalar(select(func.count()).select_from(Sweep)) == 0
 

@@ -182,6 +182,7 @@ def test_client_operates_projects_keys_and_audit(served: Served):
     assert_is(client.projects.create("lab", description="d"), records.Project)
     assert client.projects.change("lab", description="e")["description"] == "e"
     made = client.keys.create(role="user", project="lab", name="k", expires_days=1)
+    assert client.keys.change(made["key_id"], requests_per_minute=5)["requests_per_minute"] == 5
     rotated = client.keys.rotate(made["key_id"], grace_seconds=0)
     assert_is(rotated, records.NewKey)
     assert_is(client.keys.get(rotated["key_id"]), records.Key)

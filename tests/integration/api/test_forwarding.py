@@ -8,7 +8,7 @@ import pytest
 
 from app.domain.spec.user_tokens import HEADERS
 from app.models import Job
-from config.settings import TOKEN_VARIABLES
+from config.environment import TOKEN_VARIABLES
 from tests.builders.factories import make_document
 from tests.systems.apps import Api
 from trainyard.client import TOKEN_HEADERS

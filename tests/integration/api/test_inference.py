@@ -8,6 +8,8 @@ from app.domain.lifecycle.states import JobState
 from app.domain.spec.frameworks import requirements
 from app.models import Artifact, Job, Shard
 from app.security.permissions import Role
+from app.services.attempts import model_weights
+from app.services.attempts.checkpoints import ResumeCandidate
 from tests.builders.controlled import job_of
 from tests.builders.factories import make_checkpoint, make_document, make_node
 from tests.builders.inference_requests import make_batch, make_features, make_trained
@@ -62,7 +64,7 @@ def test_batch_is_shown_in_the_words_of_its_submission_with_all_defaults(api: Ap
     shown = api.get(f"/v1/inference/{job_id}")
 
     assert shown["kind"] == "batch"
-    assert shown["labels"] == {"team": "a"}
+    assert shown["labels"] == {"type": "batch", "team": "a"}
     assert shown["model"] == {"model_uri": "/srv/models/tiny", "quantization": "none"}
     assert shown["data_config"]["sources"] == [{"path": "/srv/data/prompts.jsonl", "format": "jsonl", "split": "train"}]
     assert {"max_new_tokens": 8, "stop": ["\n\n"], "temperature": 0.0, "n": 1}.items() <= shown["task"].items()
@@ -193,6 +195,18 @@ def test_job_of_another_project_does_not_exist(api: Api) -> None:
     assert (field_of(foreign), field_of(unknown)) == ("model.job_id", "model.job_id")
     refused_model(api, {"checkpoint": saved}, 404, key=key)
     refused_model(api, {"job_id": source}, 404)
+
+
+def test_damaged_checkpoint_is_a_conflict_where_it_is_named_and_passed_over_elsewhere(api: Api) -> None:
+    source = trained(api, state=JobState.TRAINING, **LORA)
+    older, damaged = checkpoint_of(api, source, step=5), checkpoint_of(api, source, step=9)
+    stored = ResumeCandidate(checkpoint_id=damaged, job_id=source, uri="", sha256="", step=9, world_size=1)
+    model_weights.retire_damaged(api.db, stored, "model.safetensors: content differs", actor="n1")
+
+    for model in ({"job_id": source, "checkpoint": damaged}, {"checkpoint": damaged}):
+        assert "content differs" in refused_model(api, model, 409)["message"]
+    job_id = submit(api, make_batch(model={"job_id": source, "checkpoint": "latest"}))
+    assert api.get(f"/v1/inference/{job_id}")["model"]["checkpoint"] == older
 
 
 def test_unfinished_job_has_only_checkpoints(api: Api) -> None:
@@ -345,3 +359,16 @@ def test_jobs_of_another_project_are_neither_listed_nor_found(api: Api) -> None:
 
     assert api.get("/v1/inference", key=key)["inference"] == []
     api.problem(api.call("GET", f"/v1/inference/{job_id}", key=key), 404)
+
+
+def test_form_of_answers_needs_a_node_that_holds_them_to_it(api: Api) -> None:
+    body = make_batch(task={"response_format": {"type": "regex", "pattern": "yes|no"}})
+    with api.db.write() as session:
+        make_node(session, "plain")
+
+    problem = api.problem(api.post("/v1/inference", body), 400)
+
+    assert "trainyard[inference]" in problem["message"]
+    with api.db.write() as session:
+        make_node(session, "structured", capabilities=["inference"])
+    submit(api, body)

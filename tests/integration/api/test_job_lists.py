@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 
 from app.database.engine import Database, make_engine
-from app.domain.lifecycle.states import JobState
+from app.domain.lifecycle.states import TERMINAL, JobState
 from app.migrations.runner import upgrade
 from app.security.permissions import Role
 from app.services.jobs import listing
@@ -41,6 +41,9 @@ FILTERED = [
     ("created_after=2026-05-01T03:00:00Z", ["e", "A"]),
     ("created_before=2026-05-01T01:00:00.000Z", ["a"]),
     ("created_after=2026-05-01T01:00:00Z&created_before=2026-05-01T05:30:00%2B02:00", ["c", "b"]),
+    ("finished_after=2026-05-01T04:30:00Z", ["e"]),
+    ("finished_after=2026-05-01T01:00:00Z&finished_before=2026-05-01T06:00:00%2B02:00", ["c", "b"]),
+    ("labels.team=x&finished_after=2026-05-01T00:00:00Z", ["e"]),
     ("labels.team=x", ["e", "ab", "a"]),
     ("labels.team=x&labels.run/id=1", ["ab"]),
     ("labels.team=x&labels.team=y", []),
@@ -83,6 +86,7 @@ def listed(api: Api) -> Api:
                 document=make_document(name=name, **changes),
                 labels=labels,
                 created_at=START + timedelta(hours=hours),
+                finished_at=START + timedelta(hours=hours, minutes=30) if state in TERMINAL else None,
                 parent_job_id=parent if name == "c" else None,
                 **columns,
             )

@@ -79,8 +79,7 @@ def test_job_shows_every_documented_field(api: Api):
         "started_at",
         "finished_at",
         "version",
-        "memory_estimate",
-        *("interactive_config", "ready", "kept_until", "ports"),
+        *("memory_estimate", "evaluations", "interactive_config", "ready", "kept_until", "ports"),
     }
 
     assert set(api.get(f"/v1/jobs/{api.submit()}")) == documented

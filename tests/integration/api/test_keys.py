@@ -11,6 +11,7 @@ from app.models import ApiKey
 from app.models.base import utc_now
 from app.security.permissions import Role
 from app.security.secrets import SecretBox
+from app.services.access import api_keys
 from tests.systems.apps import SECRET_KEY, Api
 
 
@@ -42,6 +43,31 @@ def test_a_key_of_role_inference_may_neither_read_nor_change(api: Api) -> None:
     for method, path in (("GET", "/v1/jobs"), ("POST", "/v1/jobs"), ("GET", "/v1/keys"), ("GET", "/metrics")):
         problem = api.problem(api.call(method, path, key=made["key"], json={}), 403)
         assert "the role inference lacks it" in problem["message"]
+
+
+@pytest.mark.both_databases
+def test_limits_of_a_key_are_set_changed_and_kept_on_rotation(api: Api) -> None:
+    made = make(api, name="app", role="inference", requests_per_minute=60)
+    path = f"/v1/keys/{made['key_id']}"
+    assert limits(api.get(path)) == (60, None)
+
+    changed = api.data(api.call("PATCH", path, json={"requests_per_minute": None, "tokens_per_minute": 0}))
+    rotated = rotate(api, made["key_id"], grace_seconds=60)
+
+    assert limits(changed) == limits(api.get(f"/v1/keys/{rotated['key_id']}")) == (None, 0)
+    caller = api_keys.authenticate(api.db, rotated["key"])
+    assert (caller.requests_per_minute, caller.tokens_per_minute) == (None, 0)
+    for wrong in ({"requests_per_minute": -1}, {"tokens_per_minute": "many"}, {"role": "admin"}):
+        assert api.problem(api.call("PATCH", path, json=wrong), 422)
+    other = api.make_key(Role.ADMIN, "other")
+    assert api.call("PATCH", path, json={"requests_per_minute": 1}, key=other).status_code == 404
+    assert api.call("PATCH", path, json={"requests_per_minute": 1}, key=rotated["key"]).status_code == 403
+    api.call("DELETE", path)
+    assert api.problem(api.call("PATCH", path, json={"requests_per_minute": 1}), 409)
+
+
+def limits(key: dict[str, Any]) -> tuple[int | None, int | None]:
+    return key["requests_per_minute"], key["tokens_per_minute"]
 
 
 def test_a_key_is_read_by_its_location_without_what_it_is_worth(api: Api) -> None:

@@ -113,6 +113,21 @@ def test_model_that_is_not_named_here_is_told_which_are(api: Api, model: str, me
     assert says(answer.json["error"]["message"], message), answer.json
 
 
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("/v1/projects/defualt", "no project defualt (did you mean default?)"),
+        ("/v1/jobs?project=defualt", "no project defualt (did you mean default?)"),
+        ("/v1/projects/something-else", "no project something-else"),
+        ("/v1/nodes/gpus-", "no node 'gpus-' (did you mean gpus?); GET /v1/nodes lists them"),
+        ("/v1/nodes/other", "no node 'other'; GET /v1/nodes lists them"),
+    ],
+)
+def test_name_that_is_not_known_is_told_which_may_be_meant(installation: Api, path: str, message: str) -> None:
+    for key in (installation.key, installation.make_key(Role.USER)):
+        assert installation.problem(installation.call("GET", path, key=key), 404)["message"] == message
+
+
 def test_what_the_caller_may_not_see_is_never_suggested(installation: Api) -> None:
     key = installation.make_key(Role.USER)
 
@@ -120,6 +135,9 @@ def test_what_the_caller_may_not_see_is_never_suggested(installation: Api) -> No
         answer = installation.post("/v1/jobs?project=secret-projct", body, key=key)
         assert answer.status_code >= 400
         assert "secret-project" not in answer.get_data(as_text=True)
+    assert "secret-project" not in installation.call("GET", "/v1/projects/secret-projct", key=key).get_data(
+        as_text=True
+    )
 
 
 def test_numbers_and_booleans_of_hyperparameters_are_stored_as_text(api: Api) -> None:

@@ -9,10 +9,13 @@ from huggingface_hub import ModelCard as HubCard
 from sqlalchemy import func, select
 
 from app.domain.ids import new_id
+from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.outcomes import Outcome
+from app.domain.model_cards.inputs import ReadInputs, ReadModel, ReadSource
 from app.models import Artifact, Checkpoint, File, Job, RegisteredModel
 from app.security.permissions import Role
 from app.services.attempts import work_orders
+from app.services.lifecycle import transitions
 from app.services.provenance import lineage
 from tests.builders.factories import make_checkpoint, make_document, make_job
 from tests.builders.recovering import training
@@ -100,6 +103,35 @@ def test_card_is_put_together_when_it_is_read(api: Api) -> None:
     assert read.data.eval_results[0].metric_value == 0.6
     for secret in (SECRET, "/srv/private"):
         assert secret not in str(card) + read.content
+
+
+@pytest.mark.both_databases
+def test_what_the_last_attempt_has_read_is_in_card_and_lineage(api: Api) -> None:
+    file_id = add_file(api)
+    sources = [{"path": "/srv/data/faq.jsonl"}, {"path": file_id}]
+    base = {"model_id": "org/tiny", "revision": "v1"}
+    job_id = finished(api, data_config={"sources": sources}, training_config={"base_model": base})
+    assert api.get(f"/v1/jobs/{job_id}/model-card")["base"]["commit"] is None
+    for digit in "12":
+        inputs = ReadInputs(
+            base=ReadModel(commit=digit * 40, sampled_sha256=digit * 64),
+            data=[ReadSource(index=0, size_bytes=7, sha256=digit * 64), ReadSource(index=1, size_bytes=9)],
+        )
+        with api.db.write() as session:
+            data = {"attempt": int(digit), **inputs.to_json()}
+            transitions.record_event(session, job_id, EventType.INPUTS, message="", data=data)
+
+    card = api.get(f"/v1/jobs/{job_id}/model-card")
+    text = api.call("GET", f"/v1/jobs/{job_id}/model-card", headers=MARKDOWN).get_data(as_text=True)
+    found = api.get(f"/v1/jobs/{job_id}/lineage")
+
+    assert (card["base"]["commit"], card["base"]["sampled_sha256"]) == ("2" * 40, "2" * 64)
+    assert [(each["sha256"], each["size_bytes"]) for each in card["sources"]] == [("2" * 64, 7), ("5" * 64, 9)]
+    assert f"(commit `{'2' * 40}`)" in text
+    links = {each["source"]: each for each in found["links"] if each["target"] == job_id}
+    assert links["location:faq.jsonl"]["sha256"] == "2" * 64
+    assert links["model:org/tiny@v1"]["commit"] == "2" * 40
+    assert links[file_id]["commit"] is None
 
 
 def test_there_is_no_card_before_the_end_without_a_result_or_of_other_kinds(api: Api) -> None:

@@ -48,6 +48,8 @@ def test_retried_evaluation_is_as_planned_as_the_first_one(api: Api, *, planned:
 
     child = api.data(api.post(f"/v1/jobs/{failed}/retry", {}), 201)["job_id"]
 
+    assert api.get(f"/v1/jobs/{trained}")["evaluations"] == [failed, child]
+    assert api.get(f"/v1/jobs/{child}")["evaluations"] is None
     with api.db.read() as session:
         job = session.get_one(Job, child)
         assert job.document.inference is not None

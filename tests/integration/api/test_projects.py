@@ -92,6 +92,9 @@ def test_job_makes_a_claim_where_its_project_may(api: Api) -> None:
     assert audited(api, "project.patch") == [("default", {"changes": {"claims": "use"}})]
     assert api.problem(api.call("PATCH", "/v1/projects/default", json={"claims": "none"}), 422)
     assert api.data(api.post("/v1/projects", {"name": "readers", "claims": "use"}), 201)["claims"] == "use"
+    assert api.problem(api.call("PATCH", "/v1/projects/default", json={"auto_services": True}), 422)
+    made = api.data(api.post("/v1/projects", {"name": "askers", "auto_services": "off"}), 201)
+    assert (made["auto_services"], api.get("/v1/projects/default")["auto_services"]) == ("off", "default")
 
 
 @pytest.mark.both_databases

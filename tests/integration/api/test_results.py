@@ -219,6 +219,8 @@ def test_report_exists_when_the_job_has_ended(api: Api):
         "tokens",
         "attempts",
         "weight_files",
+        "forked_from",
+        "steps_saved",
         "output_model_name",
         "goodput",
         "evaluations",

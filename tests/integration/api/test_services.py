@@ -193,12 +193,22 @@ def test_load_and_replicas_are_counted(api: Api) -> None:
     answers, drains = answering_replica(api, service_id), answering_replica(api, service_id, 1, is_draining=True)
     with api.db.write() as session:
         for gateway in ("gw-1", "gw-2"):
-            session.add(ServiceLoad(service_id=service_id, gateway=gateway, in_flight=3, waiting=1, requests=9))
+            streams = [0, 0, 0, 0, 10]  # of 100 to 150 ms
+            session.add(
+                ServiceLoad(
+                    service_id=service_id, gateway=gateway, in_flight=3, waiting=1, requests=9, first_tokens=streams
+                )
+            )
+        for job, reported in ((answers, 40.5), (drains, "NaN")):
+            values = {"in_flight": 2.0, "tokens_per_second": reported, "adapters": 3.0}
+            session.get_one(Job, job.id).latest_metrics = values
 
     shown = api.get("/v1/services/support")
     replicas = api.get("/v1/services/support/replicas")["replicas"]
 
     assert (shown["answering"], shown["in_flight"], shown["waiting"]) == (1, 6, 2)
+    assert (shown["tokens_per_second"], shown["adapters_loaded"]) == (40.5, 6)
+    assert shown["first_token_seconds"] == pytest.approx(0.1475)
     assert [(each["number"], each["job_id"], each["answers"], each["is_draining"]) for each in replicas] == [
         (1, drains.id, False, True),
         (0, answers.id, True, False),

@@ -36,6 +36,14 @@ def test_a_key_is_rotated_with_and_without_grace(db: Database) -> None:
     listed = run_local("keys", "list").stdout
     assert "revoked" in listed
     assert "until" in listed
+    own = run_local_json("keys", "change", newest["key_id"], "--requests-per-minute", "5", "--tokens-per-minute", "0")
+    assert (own["requests_per_minute"], own["tokens_per_minute"]) == (5, 0)
+    reset = run_local_json("keys", "change", newest["key_id"], "--requests-per-minute", "default")
+    assert (reset["requests_per_minute"], reset["tokens_per_minute"]) == (None, 0)
+    limited = run_local_json("keys", "create", "--role", "inference", "--tokens-per-minute", "1000")
+    assert api_keys.authenticate(db, limited["key"]).tokens_per_minute == 1000
+    assert "name --requests-per-minute or" in run_local("keys", "change", newest["key_id"]).stderr
+    assert run_local("keys", "change", newest["key_id"], "--tokens-per-minute", "many").exit_code == 2
     again = run_local("keys", "rotate", old["key_id"])
     assert (again.exit_code, new["key_id"] in again.stderr) == (1, True)
     assert run_local("keys", "rotate", old["key_id"], "--grace", "-1").exit_code == 2
@@ -53,6 +61,7 @@ def test_a_project_is_described_and_deleted() -> None:
     assert (switched["sessions"], switched["description"]) == ("recorded", "speech")
     assert run_local("projects", "change", "team-a", "--sessions", "on").exit_code == 2
     assert run_local_json("projects", "change", "team-a", "--claims", "use")["claims"] == "use"
+    assert run_local_json("projects", "change", "team-a", "--auto-services", "off")["auto_services"] == "off"
     assert "--sessions, --claims" in run_local("projects", "change", "team-a").stderr
     assert run_local("projects", "change", "team-a", "--description", "x" * 256).exit_code == 2
     demanded = run_local_json("projects", "change", "team-a", "--require", "sandbox:full", "--require", "limits")

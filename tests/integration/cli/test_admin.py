@@ -84,7 +84,8 @@ def test_a_long_history_is_shown_from_its_end(db: Database) -> None:
 def test_an_unknown_job_is_reported_in_one_line(db: Database) -> None:
     answer = run_local("jobs", "show", "job-1")
 
-    assert (answer.exit_code, answer.stderr) == (1, "Error: NOT_FOUND: no job job-1\n")
+    assert answer.exit_code == 1
+    assert answer.stderr == "Error: NOT_FOUND: no job job-1; `trainyard jobs list` shows them\n"
 
 
 @pytest.mark.long
@@ -119,7 +120,9 @@ def test_put_back_prints_the_number_of_devices(db: Database) -> None:
         "gpu-1: no device is out of service, nothing was put back\n"
     )
     assert run_local_json("nodes", "put-back", "gpu-1")["devices"] == 0
-    assert run_local("nodes", "put-back", "gpu-2").stderr == "Error: NOT_FOUND: no node 'gpu-2'\n"
+    assert run_local("nodes", "put-back", "gpu-2").stderr == (
+        "Error: NOT_FOUND: no node 'gpu-2' (did you mean gpu-1?); GET /v1/nodes lists them\n"
+    )
 
 
 def test_what_keeps_a_job_from_a_node_is_shown(db: Database) -> None:

@@ -85,6 +85,17 @@ def test_same_name_in_two_projects_is_ambiguous_only_for_a_key_that_sees_both(ap
     assert "'sft' stands for 2 jobs" in run("jobs", "show", "sft").stderr
 
 
+def test_name_of_no_job_is_told_which_may_be_meant(api: Api, enter: Enter) -> None:
+    stored(api, "support-sft")
+    stored(api, "suport-sft2", "team-b")
+    enter(api.make_key(Role.USER, "team-a"))
+
+    refused, other = show("suport-sft"), show("elsewhere")
+
+    assert "no job suport-sft (did you mean support-sft?); `trainyard jobs list` shows them" in refused.stderr
+    assert "no job elsewhere; `trainyard jobs list` shows them" in other.stderr
+
+
 def test_last_is_the_newest_of_each_key(api: Api, enter: Enter) -> None:
     first, second = (api.make_key(Role.USER, "default") for _ in range(2))
     submitted = {key: api.submit(key=key) for key in (first, second)}

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from flask import Flask
+from flask import Flask, url_for
 from werkzeug.routing import Map, Rule
 
 from app.cli.own_api import SERVED_BY
@@ -56,3 +56,21 @@ def test_urls_are_built_as_werkzeug_builds_them(api: Api) -> None:
 
         more = {"page": 1, "rule": "x"}  # a name of our own arguments, too
         assert rule.build(values | more) == plain.build(values | more)
+
+
+def test_urls_of_routes_are_compiled_when_one_is_built(sqlite_api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[str] = []
+    compile_builder = Rule._compile_builder
+
+    def counted(rule: Rule, append_unknown: bool = True) -> object:  # noqa: FBT001, FBT002 – Werkzeug's
+        compiled.append(rule.rule)
+        return compile_builder(rule, append_unknown)
+
+    monkeypatch.setattr(Rule, "_compile_builder", counted)
+    backend = sqlite_api.app.extensions[EXTENSION]
+    app = native_app(backend.settings, backend)
+
+    assert not compiled
+    with app.test_request_context():
+        assert url_for("jobs.get_job", job_id="job-1") == url_for("jobs.get_job", job_id="job-1") == "/v1/jobs/job-1"
+    assert set(compiled) == {"/v1/jobs/<job_id>"}

@@ -73,8 +73,8 @@ def test_the_server_is_known_the_second_time(user: SshUser) -> None:
     assert stat.S_IMODE(key.stat().st_mode) == 0o600
 
 
-def test_a_shell_without_a_terminal_reads_a_script(user: SshUser) -> None:
-    done = user.run("ssh", "-T", user.host, data=b"echo from a script\nexit 5\n")
+def test_a_shell_beside_a_named_rank_reads_a_script_without_a_terminal(user: SshUser) -> None:
+    done = user.run("ssh", "-T", f"rank-0.{user.host}", data=b"echo from a script\nexit 5\n")
 
     assert (done.returncode, done.stdout) == (5, b"from a script\n")
 
@@ -154,10 +154,12 @@ def test_what_ssh_offers_beyond_the_job_is_refused(user: SshUser) -> None:
     back = user.run("ssh", "-o", "ExitOnForwardFailure=yes", "-R", "0:localhost:9", user.host, "true")
     subsystem = user.run("ssh", "-s", user.host, "netconf")
     unknown = user.run("ssh", "no-such-job.trainyard", "true")
+    no_role = user.run("ssh", f"trainer-0.{user.host}", "true")
 
-    assert (back.returncode, subsystem.returncode, unknown.returncode) == (255, 255, 255)
+    assert (back.returncode, subsystem.returncode, unknown.returncode, no_role.returncode) == (255, 255, 255, 255)
     assert b"subsystem request failed" in subsystem.stderr
     assert b"no job no-such-job" in unknown.stderr
+    assert b"the job has no roles" in no_role.stderr
 
 
 def test_the_end_of_ssh_ends_its_commands_in_the_job(user: SshUser, tmp_path: Path) -> None:

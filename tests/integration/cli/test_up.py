@@ -72,7 +72,7 @@ def test_processes_are_found_by_their_command_lines_and_hold_nothing_of_up(up: R
     lock = up.data_dir / "run" / "up.lock"
     opened = {name: _opened_by(pid) for name, pid in pids.items()}
 
-    assert commands["api"] == ["-m", "gunicorn", "app.factory:from_environment()"]
+    assert commands["api"] == ["-m", "gunicorn", "app.late_application:from_environment()"]
     assert commands["coordinator"] == ["-m", "tasks.coordinator"]
     assert commands["node-local"] == ["-m", "tasks.node"]
     assert commands["tensorboard"][:2] == ["-m", "app.tensorboard"]

@@ -13,12 +13,16 @@ MISSING = 404
 
 
 class Row(NamedTuple):
-    """``who`` None: open to every caller, with any key or none. ``foreign``: what an admin of another project gets."""
+    """``who`` None: open to every caller, with any key or none. ``foreign``: what an admin of another project gets.
+
+    ``asks``: a key of role inference may do it, too, which may do nothing else.
+    """
 
     who: Role | None
     answer: int = 200
     foreign: int | None = None  # None: the same as at home
     body: Any = None
+    asks: bool = False
 
 
 CYXWIZ_CONFIG = {
@@ -196,8 +200,8 @@ FOREIGN: dict[tuple[str, str], Row] = {
     ("POST", f"{OPENAI}/uploads/<upload_id>/parts"): Row(USER, 415, body={}),
     ("POST", f"{OPENAI}/uploads/<upload_id>/complete"): Row(USER, 400, foreign=MISSING, body={"part_ids": ["x"]}),
     ("POST", f"{OPENAI}/uploads/<upload_id>/cancel"): Row(USER, foreign=MISSING),
-    ("GET", f"{OPENAI}/models"): Row(VIEWER),
-    ("GET", f"{OPENAI}/models/<path:model>"): Row(VIEWER, foreign=MISSING),
+    ("GET", f"{OPENAI}/models"): Row(VIEWER, asks=True),
+    ("GET", f"{OPENAI}/models/<path:model>"): Row(VIEWER, foreign=MISSING, asks=True),
     ("DELETE", f"{OPENAI}/models/<path:model>"): Row(USER, foreign=MISSING),
     ("POST", TUNING): Row(USER, 404, body=NO_JOB),
     ("GET", TUNING): Row(VIEWER),
@@ -216,6 +220,7 @@ FOREIGN: dict[tuple[str, str], Row] = {
     ("GET", f"{OPENAI}/batches"): Row(VIEWER),
     ("GET", f"{OPENAI}/batches/<batch_id>"): Row(VIEWER, foreign=MISSING),
     ("POST", f"{OPENAI}/batches/<batch_id>/cancel"): Row(USER, foreign=MISSING),
-    **{("POST", f"{OPENAI}/{path}"): Row(USER, 503, body=body) for path, body in ASKED.items()},  # without a gateway
+    # Without a gateway.
+    **{("POST", f"{OPENAI}/{path}"): Row(USER, 503, body=body, asks=True) for path, body in ASKED.items()},
     **{(method, OPENAI + path): Row(VIEWER if method == "GET" else USER, 501) for method, path in NOT_BUILT},
 }

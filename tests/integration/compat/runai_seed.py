@@ -124,7 +124,7 @@ TRAINING: dict[str, Any] = {
             "hostPath": [
                 {
                     "name": "storage-instance-a",
-                    "path": "/container/directory",
+                    "path": "/srv/directory",  # in the documentation /container/directory, which jobs may not read here
                     "readOnly": True,
                     "mountPath": "/local/directory",
                     "mountPropagation": "None",
@@ -176,7 +176,6 @@ WITHOUT_EFFECT = {
         "probes.readiness.handler.httpGet.host",
         "nodePools",
         "podAffinity",
-        "tty",
         "environmentVariables.HOME",
         "tolerations",
         "ports.serviceType",
@@ -199,7 +198,6 @@ WITHOUT_EFFECT = {
         "storage.git.secretKeyOfPassword",
         "storage.configMapVolume.storage-instance-a",
         "storage.secretVolume.storage-instance-a",
-        "storage.hostPath.storage-instance-a",
         "storage.s3.accessKeySecret",
         "storage.s3.secretKeyOfAccessKeyId",
         "storage.s3.secretKeyOfSecretKey",

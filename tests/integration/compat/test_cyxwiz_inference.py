@@ -89,6 +89,20 @@ def test_progress_counts_records(api: Api) -> None:
     assert (found["status"], found["step"]) == ("RUNNING", "EXECUTE")
 
 
+def test_report_has_the_place_of_the_output_and_no_model(api: Api) -> None:
+    job_id = submitted(api)["trainyard_job_id"]
+    states = (JobState.QUEUED, JobState.SCHEDULING, JobState.PREPARING, JobState.EVALUATING, JobState.EXPORTING)
+    result = {"model_hash": "", "model_uri": "file:///srv/out", "final_metrics": {"records": 1200.0, "failed": 3.0}}
+    moved(api, job_id, *states, JobState.COMPLETED, report=result, elapsed_seconds=12.5)
+
+    report = said(api.call("GET", f"{BASE}/jobs/label-2026/report"))
+
+    assert (report["job_id"], report["status"]) == ("label-2026", "SUCCESS")
+    assert (report["model_hash"], report["model_uri"]) == ("", "file:///srv/out")
+    assert report["final_metrics"] == {"records": 1200.0, "failed": 3.0}
+    assert report["compute_time_ms"] == "12500"
+
+
 @pytest.mark.parametrize(
     ("changes", "field", "why"),
     [

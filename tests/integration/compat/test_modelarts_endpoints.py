@@ -13,11 +13,13 @@ from app.models import Job, Project
 from app.security.permissions import Role
 from app.services.access import api_keys
 from app.services.interactive import ports
+from tests.builders.factories import make_node
 from tests.integration.compat.test_modelarts_tensorboard import ALGORITHM, BODY, JOBS, said
 from tests.systems.apps import SECRET_KEY, Api
 
 NOTEBOOK = {"jupyter-lab/enable": "true"}
 PORTS = "http://jobs.localhost:8001"
+SLOT = {"flavor_id": "trainyard.cpu.1"}
 
 
 @pytest.fixture
@@ -92,6 +94,33 @@ def test_ssh_leads_through_the_proxy_and_key_pairs_are_named_as_unused(api: Api)
     assert shown(api, made, key=viewer) == {}
     again = said(api.post(JOBS, {**BODY, "metadata": {"name": "again"}, "endpoints": made["endpoints"]}), 201)
     assert again["endpoints"]["ssh"]["key_pair_names"] == ["mine", "yours"]
+
+
+def test_ssh_reaches_each_node_and_each_task(api: Api) -> None:
+    with api.db.write() as session:
+        make_node(session, "n1")
+        make_node(session, "n2")
+    ssh = {"endpoints": {"ssh": {"key_pair_names": ["mine"]}}}
+    pool = {"flavor_id": "trainyard.cpu.2", "node_count": 2}
+    nodes = said(api.post(JOBS, {**BODY, **ssh, "spec": {"resource": pool}}), 201)
+    named = {"metadata": {"name": "rl", "annotations": {"job_template": "Template RL"}}}
+    code = {"code_dir": "/team/src/", "boot_file": "/team/src/train.py"}
+    task = {"algorithm": code, "task_resource": SLOT}
+    tasks = [{**task, "role": "trainer"}, {**task, "role": "rollout", "task_resource": {**SLOT, "node_count": 2}}]
+    roles = said(api.post(JOBS, {**BODY, **ssh, **named, "algorithm": {}, "tasks": tasks}), 201)
+
+    of_nodes, of_roles = (made["endpoints"]["ssh"]["task_urls"] for made in (nodes, roles))
+
+    host = f"job-{nodes['metadata']['id']}.trainyard"
+    assert of_nodes == [
+        {"task": "worker-0", "url": f"ssh://rank-0.{host}"},
+        {"task": "worker-1", "url": f"ssh://rank-1.{host}"},
+    ]
+    host = f"job-{roles['metadata']['id']}.trainyard"
+    assert of_roles == [
+        {"task": each, "url": f"ssh://{each}.{host}"} for each in ("trainer-0", "rollout-0", "rollout-1")
+    ]
+    assert shown(api, roles)["ssh"]["task_urls"] == of_roles
 
 
 def test_notebook_without_a_gateway_for_ports_is_a_warning(api: Api) -> None:

@@ -80,6 +80,25 @@ def test_a_returned_heterogeneous_job_can_be_sent_again(sqlite_api: Api, job: st
         assert second[section] == first[section], section
 
 
+def test_outputs_of_tasks_that_may_be_on_another_node_than_rank_0_are_named(sqlite_api: Api, job: str) -> None:
+    outputs = [{"name": "samples", "remote": {"obs": {"obs_url": "/bucket/out/"}}}]
+    tasks = [{**each, "algorithm": {**each["algorithm"], "outputs": outputs}} for each in TASKS]
+
+    metadata = {"name": "two", "annotations": {"job_template": "Template RL"}}
+    answer = sqlite_api.post(JOBS, {**BODY, "metadata": metadata, "tasks": tasks})
+
+    made = said(answer, 201)["metadata"]["id"]
+    (warned,) = [value for name, value in answer.headers if name == "Warning"]
+    assert "--samples=$(TRAINYARD_OUTPUT_DIR)" in warned
+    assert "rollout may be on another" in warned
+    assert "affinity" not in warned, "which ModelArts doesn't have"
+    document = sqlite_api.get(f"/v1/jobs/job-{made}")
+    document["tasks"][0]["training_config"]["environment"] = {}  # secrets are shown as ***
+    again = {name: document[name] for name in ("name", "training_config", "data_config", "resource_config", "tasks")}
+    dry = sqlite_api.data(sqlite_api.post("/v1/jobs?dry_run=true", again))
+    assert [each for each in dry["warnings"] if each.startswith("tasks.1: ") and "affinity" in each]
+
+
 def test_a_native_job_with_roles_is_shown_with_tasks(sqlite_api: Api) -> None:
     with sqlite_api.db.write() as session:
         make_node(session, "n1")

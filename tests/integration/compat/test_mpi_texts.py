@@ -105,6 +105,16 @@ def test_training_of_run_ai_waits_for_a_node_with_open_mpi(sqlite_api: Api) -> N
     assert launched(sqlite_api, made["workloadId"])[2:] == ("4", 1)
 
 
+def test_ranks_of_mpirun_have_no_terminal(nodes: Api) -> None:
+    body = {**runai.BODY, "spec": {"command": COMMAND, "tty": True}}
+
+    refused = runai.said(nodes.post(runai.TRAININGS, body), 400)
+
+    (issue,) = refused["complianceIssues"]
+    assert issue["field"] == "spec.tty"
+    assert "leave it out" in issue["details"][0]
+
+
 def test_ranks_of_a_training_share_the_part_of_a_device(sqlite_api: Api) -> None:
     with sqlite_api.db.write() as session:
         make_node(session, device_type="a100", memory_mb=80_000, capabilities=["mpi"])

@@ -329,9 +329,8 @@ def test_parts_of_a_runtime_without_effect_are_named(api: Api) -> None:
     assert [line.split('"')[1].partition(":")[0] for line in answer.headers.getlist("Warning")] == [
         "spec.mlPolicy.torch.elasticPolicy",
         "spec.podGroupPolicy",
+        f"{of_pod}.containers.0.volumeMounts.0",
         f"{of_pod}.nodeSelector",
-        f"{of_pod}.containers.0.image",
-        f"{of_pod}.containers.0.volumeMounts",
         f"{of_pod}.containers.1",
     ]
 

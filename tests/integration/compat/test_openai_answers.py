@@ -214,6 +214,9 @@ def test_services_are_models(api_of: Api) -> None:
         "support": "service",
         "vectors": "service",
     }
+    asked = api_of.call("GET", "/v1/models", key=api_of.make_key(Role.INFERENCE)).json
+    assert asked is not None
+    assert {model["id"] for model in asked["data"]} == {"support", "vectors"}
     assert one is not None
     assert one["trainyard"] == {"kind": "service", "base": "base-of-support", "job_id": None, "task": "generate"}
 

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -20,6 +21,7 @@ from app.http.slots import Slots
 from app.security.permissions import Role
 from tests.integration.compat.openai_client import client_of
 from tests.systems.apps import Api
+from tests.systems.disks import Disk
 from tests.systems.engines import engine_on
 
 LINE = json.dumps({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}).encode()
@@ -67,9 +69,13 @@ def test_an_upload_in_parts_becomes_a_file(sqlite_api: Api, monkeypatch: pytest.
     client, _ = client_of(sqlite_api, monkeypatch)
 
     done = client.uploads.upload_file_chunked(
-        file=CONTENT, filename="train.jsonl", bytes=len(CONTENT), mime_type="application/jsonl", purpose="fine-tune",
+        file=CONTENT,
+        filename="train.jsonl",
+        bytes=len(CONTENT),
+        mime_type="application/jsonl",
+        purpose="fine-tune",
         part_size=100,
-    )  # fmt: skip
+    )
     other = client.uploads.create(filename="x", bytes=5, mime_type="text/plain", purpose="user_data")
     client.uploads.parts.create(other.id, data=b"abc")
 
@@ -211,9 +217,48 @@ def test_a_bad_form_is_refused_and_leaves_nothing(sqlite_api_of_small_files: Api
         assert answer.json["error"]["param"] == param, (name, answer.text)
 
     assert api.call("GET", "/v1/files").json == {
-        "object": "list", "data": [], "has_more": False, "first_id": None, "last_id": None
-    }  # fmt: skip
+        "object": "list",
+        "data": [],
+        "has_more": False,
+        "first_id": None,
+        "last_id": None,
+    }
     assert [path for path in api.folder.rglob("*user-files*/**/*") if path.is_file()] == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a small disk")
+def test_while_the_storage_takes_nothing_a_file_is_refused_for_now_and_leaves_nothing(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    bound, disk = Database().bind(engine_on(sqlite_url)), Disk(tmp_path / "small")
+    disk.mount()
+    api = Api(bound, tmp_path, TRAINYARD_STORAGE_URL=f"file://{disk.path}/files")
+    content = b"x" * 300_000
+    try:
+        disk.fill(leaving=100_000)
+        before = [path for path in disk.path.rglob("*") if path.is_file()]
+        away = api.client.post("/v1/files", data=_upload(content), headers={"Authorization": f"Bearer {api.key}"})
+        left = [path for path in disk.path.rglob("*") if path.is_file()]
+        listed = api.call("GET", "/v1/files").json
+        disk.clear()
+        stored = api.client.post("/v1/files", data=_upload(content), headers={"Authorization": f"Bearer {api.key}"})
+    finally:
+        api.close()
+        bound.close()
+        disk.unmount()
+
+    assert away.status_code == 503, away.text
+    assert away.json is not None
+    assert away.json["error"]["type"] == "server_error"
+    assert 1 <= int(away.headers["Retry-After"]) <= 20
+    assert left == before
+    assert listed is not None
+    assert listed["data"] == []
+    assert (stored.status_code, stored.json["bytes"]) == (200, len(content))  # type: ignore[index]  # it has a body
+
+
+def _upload(content: bytes) -> dict[str, Any]:
+    return {"purpose": "user_data", "file": (io.BytesIO(content), "a.bin")}
 
 
 def test_projects_organizations_and_refusals_as_the_client_knows_them(sqlite_api: Api, monkeypatch: pytest.MonkeyPatch):

@@ -8,9 +8,17 @@ from tests.builders.inference_requests import make_batch, make_features
 from tests.builders.serving import make_replica, make_service
 from tests.systems.apps import Api
 
+MEASURED: dict[str, object] = {
+    "model": {"model_uri": "/srv/models/base"},
+    "benchmarks": [{"name": "loss", "dataset": "/srv/data/train.jsonl"}],
+}
+
 
 def evaluating(api: Api, body: dict[str, object]) -> str:
-    job_id = str(api.data(api.post("/v1/inference", body), 201)["job_id"])
+    if "benchmarks" in body:
+        job_id = str(api.data(api.post("/v1/evaluations", body), 201)["evaluation_id"])
+    else:
+        job_id = str(api.data(api.post("/v1/inference", body), 201)["job_id"])
     with api.db.write() as session:
         session.get_one(Job, job_id).status = JobState.EVALUATING
     return job_id
@@ -28,7 +36,7 @@ SHOWN = pytest.mark.parametrize(
 
 
 @SHOWN
-@pytest.mark.parametrize("body", [make_batch(), make_features()], ids=["batch", "features"])
+@pytest.mark.parametrize("body", [make_batch(), make_features(), MEASURED], ids=["batch", "features", "evaluation"])
 def test_job_that_trains_nothing_is_shown_and_runs(
     sqlite_api: Api, path: str, running: str, body: dict[str, object]
 ) -> None:

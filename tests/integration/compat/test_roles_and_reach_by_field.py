@@ -95,7 +95,9 @@ TASK: list[tuple[str, Any, str, Effect | None, Any]] = [
     ("algorithm.engine.engine_name", "PyTorch", NAMED, None, None),
     ("algorithm.engine.engine_version", "1.4", NAMED, None, None),
     ("algorithm.engine.v1_compatible", False, WORKS, None, None),
-    ("algorithm.engine.run_user", "1000", NAMED, None, None),
+    ("algorithm.engine.run_user", "1000", WORKS, lambda job: at(job, "resource_config.user.uid"), 1000),
+    ("algorithm.engine.run_user", "ma-user", NAMED, None, None),
+    ("algorithm.engine.run_user", "0", REFUSED, None, None),
     ("algorithm.engine.image_url", "hub.example.com/x:1", NAMED, None, None),  # this operator has no registries
     (
         "algorithm.local_code_dir",
@@ -221,7 +223,7 @@ SPEC: list[tuple[str, Any, str, Effect | None, Any]] = [
     ("probes", {"readiness": PROBE}, WORKS, interactive("readiness_probe.port"), 80),
     ("probes", {"readiness": {**PROBE, "periodSeconds": 5, "timeoutSeconds": 9}}, NAMED, None, None),
     ("probes", {"readiness": {"bad": 1}}, REFUSED, None, None),
-    ("tty", True, NAMED, None, None),
+    ("tty", True, WORKS, interactive("terminal"), True),
     ("stdin", True, WORKS, lambda job: "mkfifo" in str(job["training_config"]["framework"]["custom_command"]), True),
     ("parallelism", 2, WORKS, lambda job: [(each["role"], each["count"]) for each in job["tasks"]], [("copy", 2)]),
     ("parallelism", 65, REFUSED, None, None),

@@ -151,12 +151,68 @@ def test_training_of_modelarts_template_may_have_several_nodes(served: Api) -> N
     assert [task["task_resource"]["node_count"] for task in read["tasks"]] == [2, 2]
 
 
+def test_a_task_with_a_script_is_beside_the_built_in_pair(served: Api) -> None:
+    judge = {
+        "role": "Judge",
+        "algorithm": {
+            "code_dir": "file:///srv/rl/judge/",
+            "boot_file": "file:///srv/rl/judge/serve.py",
+            "environments": {"MODE": "strict"},
+            "job_config": {"parameters": [{"name": "port", "value": "8000"}]},
+        },
+        "task_resource": {"flavor_id": "trainyard.cpu.1"},
+    }
+
+    answered = served.post(modelarts.JOBS, {**PAIR, "tasks": [judge, *PAIR["tasks"]]})
+
+    made = modelarts.said(answered, 201)["metadata"]["id"]
+    assert answered.headers.getlist("Warning") == []
+    roles = served.get(f"/v1/jobs/job-{made}")["tasks"]
+    assert [(role["role"], role.get("program")) for role in roles] == [
+        ("actor", "train"),
+        ("rollout", "rollout"),
+        ("judge", "script"),
+    ]
+    assert roles[2]["sidecar"] is True
+    assert roles[2]["training_config"] == {
+        "custom_script_path": "/srv/rl/judge/serve.py",
+        "custom_arguments": ["--port=8000"],
+        "environment": {"MODE": "strict"},
+        "config": {"num_proc_per_node": "1"},
+    }
+    read = modelarts.said(served.call("GET", f"{modelarts.JOBS}/{made}"))
+    assert [task["role"] for task in read["tasks"]] == ["Judge", "Rollout", "Actor"]
+    read["metadata"]["name"] = "again"
+    read["tasks"][2]["algorithm"]["environments"] = {}  # secrets are read as ***
+    again = modelarts.said(served.post(modelarts.JOBS, read), 201)["metadata"]["id"]
+    assert served.get(f"/v1/jobs/job-{again}")["tasks"][2] == roles[2]
+
+
+SCRIPT = {"boot_file": "file:///srv/rl/judge/serve.py"}
+
+
 @pytest.mark.parametrize(
     ("tasks", "parameters", "field"),
     [
         ([{"role": "trainer"}], PARAMETERS, "tasks"),
         ([{"role": "trainer"}, {"role": "rollout"}, {"role": "reward"}], PARAMETERS, "tasks"),
         ([{"role": "rollout-a"}, {"role": "rollout-b"}], PARAMETERS, "tasks"),
+        *(
+            (
+                [{"role": "trainer"}, {"role": "rollout"}, {"role": "judge", "algorithm": {**SCRIPT, **own}}],
+                PARAMETERS,
+                f"tasks.2.algorithm.{field}",
+            )
+            for own, field in (
+                ({"boot_file": "obs://b/serve.py"}, "boot_file"),
+                ({"code_dir": "file:///srv/rl/"}, "code_dir"),
+                ({"working_dir": "/home/x"}, "working_dir"),
+                (
+                    {"job_config": {"inputs": [{"name": "a", "remote": {"obs": {"obs_url": "/b/"}}}]}},
+                    "job_config.inputs",
+                ),
+            )
+        ),
         (
             [{"role": "trainer", "algorithm": {"boot_file": "obs://b/x.py"}}, {"role": "rollout"}],
             PARAMETERS,

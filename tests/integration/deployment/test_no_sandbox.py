@@ -4,6 +4,7 @@ import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from app.cli.local.sandbox import ensure_sandbox
 from app.database.engine import Database
 from app.domain.lifecycle.states import JobState
 from app.domain.scheduling.resources import Device
-from app.models import Node
+from app.models import Job, Node
 from app.services.nodes import registry
 from app.services.nodes.registry import NodeReport
 from app.services.operations.data_dir import write_sandbox
@@ -58,7 +59,11 @@ def test_jobs_wait_for_a_node_that_has_a_sandbox(api: Api) -> None:
 def test_a_node_without_a_sandbox_is_shown_with_the_remedies(db: Database) -> None:
     with db.write() as session:
         make_node(session, "n1", sandbox="forbidden")
+        make_node(session, "n2", sandbox="below")
 
+    shown = run_local("nodes", "show", "n2").stdout
+    assert "n2 takes no jobs: it isolates jobs less than its operator demands" in shown
+    assert "SANDBOX=process" not in shown, "what it demands would still not be there"
     for command in (["list"], ["show", "n1"]):
         output = run_local("nodes", *command).stdout
         assert "n1 takes no jobs: it has no sandbox for jobs: bubblewrap may not make namespaces there" in output
@@ -108,6 +113,44 @@ def test_a_node_worker_takes_jobs_as_soon_as_bubblewrap_is_installed(
     (no_bubblewrap / "bwrap").unlink()
     put_program(no_bubblewrap, "bwrap", f'PATH={os.defpath} exec {bubblewrap} "$@"')
     assert seen() == "bubblewrap"
+
+
+def seen_of(world: World, **settings: Any) -> str:
+    """What a node with these settings reports, twice: its checks again change nothing."""
+    worker = node_worker.Node(
+        replace(world.settings, node=replace(world.settings.node, name=NODE, **settings)), world.db
+    )
+    found = []
+    for _ in range(2):
+        worker._heartbeat()
+        with world.db.read() as session:
+            found.append(session.get_one(Node, NODE).sandbox)
+    assert found[0] == found[1]
+    return found[0]
+
+
+def test_node_below_what_its_operator_demands_takes_no_jobs_and_says_so(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(node_worker, "SANDBOX_RECHECK_SECONDS", 0.0)
+
+    assert seen_of(world, sandbox_least=("sandbox:namespaces",)) == "bubblewrap"
+    assert seen_of(world, sandbox_least=("sandbox:uid",), uids="") == "below"
+
+    assert "a node offers sandbox:uid when its worker is root" in caplog.text
+    with world.db.write() as session:
+        waiting = make_job(session).id
+    assert planner.plan_once(world.db) == []
+    with world.db.read() as session:
+        assert "(TRAINYARD_NODE_SANDBOX_LEAST)" in session.get_one(Job, waiting).pending_reason
+
+
+def test_node_whose_gpus_can_not_be_told_apart_takes_no_jobs(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_worker, "lack_of_gpu_files", lambda _: "no file names them")
+    monkeypatch.setattr(node_worker, "SANDBOX_RECHECK_SECONDS", 0.0)
+
+    assert seen_of(world) == "undivided"
+    assert seen_of(world, sandbox="process") == "process"
 
 
 def test_an_attempt_does_not_start_where_the_sandbox_went_away(world: World, no_bubblewrap: Path) -> None:

@@ -12,11 +12,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from sqlalchemy import delete
 from tornado.httpclient import HTTPClientError, HTTPRequest
 from tornado.netutil import OverrideResolver, Resolver
 from tornado.websocket import WebSocketClientConnection, websocket_connect
 
 from app.database.engine import Database
+from app.models import WebSession
 from tests.systems.apps import Api
 from tests.systems.gateways import Answer
 from tests.systems.port_sites import PortSite, ServedPort, echoing, talking
@@ -185,6 +187,26 @@ def test_the_api_is_open_and_what_is_for_the_network_inside_is_closed(behind: Be
     assert b"does not come from a page of this site" not in behind.ask("POST", "/ui/login", "key=none", **page).raw
     page["Origin"] = f"https://{API}"
     assert b"does not come from a page of this site" in behind.ask("POST", "/ui/login", "key=none", **page).raw
+
+
+def test_browsers_speak_http_2_and_changes_of_pages_are_not_held_back(behind: Behind) -> None:
+    assert behind.before.protocol_of_browsers(API) == "h2"
+    form = {"Origin": f"https://{API}:{behind.before.port}", "Content-Type": "application/x-www-form-urlencoded"}
+    cookie = behind.ask("POST", "/ui/login", f"key={behind.api.key}", **form).headers["Set-Cookie"].partition(";")[0]
+    connection = behind.before.connection(API)
+    connection.request("GET", "/ui/live?topic=jobs", headers={"Host": f"{API}:{behind.before.port}", "Cookie": cookie})
+    answer = connection.getresponse()
+    frames = (json.loads(line.removeprefix(b"data:")) for line in iter(answer.readline, b"") if line[:5] == b"data:")
+    try:
+        assert answer.headers["Content-Type"].startswith("text/event-stream")
+        assert next(frames)["changed"] == []
+        behind.api.submit()
+        assert next(frames)["changed"] == ["jobs"]
+    finally:
+        with behind.api.db.write() as session:
+            session.execute(delete(WebSession))  # which ends the stream
+        answer.read()
+        connection.close()
 
 
 def test_websockets_of_ports_are_for_their_own_pages(behind: Behind) -> None:

@@ -131,16 +131,22 @@ def test_counts_of_requests_are_reported_for_scaling(site: GatewaySite) -> None:
     _, place = site.engine()
     service_id = site.service()
     site.replica(service_id, place)
+    streams: list[int] = []
 
     def load() -> tuple[int, int, int]:
+        nonlocal streams
         with site.db.read() as session:
             rows = list(session.scalars(select(ServiceLoad).where(ServiceLoad.service_id == service_id)))
+            streams = [each for row in rows for each in row.first_tokens]
         return (rows[0].in_flight, rows[0].waiting, rows[0].requests) if rows else (0, 0, 0)
 
     body = {"model": "support", "messages": [{"role": "user", "content": "hang"}]}
     with site.asking("POST", "/v1/chat/completions", body):
         wait_for(lambda: load() == (1, 0, 1), seconds=10, what="the request is reported")
     wait_for(lambda: load() == (0, 0, 1), seconds=10, what="its end is reported")
+    assert streams == []
+    site.chat("say yes", stream=True)
+    wait_for(lambda: load() == (0, 0, 2) and sum(streams) == 1, seconds=10, what="its first token is reported")
 
 
 def test_requests_go_to_the_replica_with_the_least_to_do(site: GatewaySite) -> None:
@@ -158,11 +164,14 @@ def test_figures_count_requests(site: GatewaySite) -> None:
     _, place = site.engine()
     site.replica(site.service(), place)
     site.chat("say yes")
+    site.chat("say yes", stream=True)
 
     figures = site.ask("GET", "/metrics").raw.decode()
 
-    assert 'trainyard_gateway_requests_total{path="/v1/chat/completions",status="200"} 1.0' in figures
+    assert 'trainyard_gateway_requests_total{path="/v1/chat/completions",status="200"} 2.0' in figures
+    assert 'trainyard_gateway_first_token_seconds_count{path="/v1/chat/completions"} 1.0' in figures
     assert "trainyard_gateway_in_flight 0.0" in figures
+    assert int(site.chat("say yes").headers["OpenAI-Processing-Ms"]) >= 0
 
 
 def test_keys_without_the_permission_and_without_credentials_are_refused(site: GatewaySite) -> None:

@@ -3,8 +3,12 @@
 from collections.abc import Callable
 
 import pytest
+import redis
 
+from app.services.access import api_keys
+from app.services.access.api_keys import ADMINISTRATOR
 from tests.systems.gateways import GatewaySite
+from tests.systems.system import wait_for
 
 CHAT = "/v1/chat/completions"
 
@@ -89,6 +93,26 @@ def test_a_key_has_so_many_requests_a_minute(make_site: Callable[..., GatewaySit
     assert answers[0].headers["x-ratelimit-limit-requests"] == "2"
     assert [answer.headers["x-ratelimit-remaining-requests"] for answer in answers] == ["1", "0", "0"]
     assert 1 <= int(answers[2].headers["Retry-After"]) <= 20
+
+
+@pytest.mark.long
+def test_other_gateways_count_and_a_limit_of_the_key_takes_the_place_of_the_settings(
+    make_site: Callable[..., GatewaySite], redis_url: str
+) -> None:
+    site = make_site(TRAINYARD_GATEWAY_REQUESTS_PER_MINUTE="9", TRAINYARD_BROKER_URL=redis_url).serve()
+    _, place = site.engine()
+    site.replica(site.service(), place)
+    key_id = api_keys.authenticate(site.db, site.key).key_id
+    assert site.chat("say yes").status == 200
+
+    bucket = f"trainyard:rate:gateway:requests:{key_id}"
+    with redis.Redis.from_url(redis_url, decode_responses=True) as client:
+        wait_for(lambda: client.keys() == [bucket], seconds=10, what="others to be notified")
+        client.hset(bucket, "level", "-5")  # as if they had used it up
+    wait_for(lambda: site.chat("say yes").status == 429, seconds=10, what="what others used to count")
+
+    api_keys.change(site.db, ADMINISTRATOR, key_id, {"requests_per_minute": 0})
+    wait_for(lambda: site.chat("say yes").status == 200, seconds=10, what="the key's own limit")
 
 
 def test_a_key_has_so_many_tokens_a_minute(make_site: Callable[..., GatewaySite]) -> None:

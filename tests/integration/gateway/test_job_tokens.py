@@ -36,7 +36,7 @@ def test_token_of_a_running_attempt_may_ask_and_nothing_else(site: GatewaySite) 
     caller = job_callers.authenticate(site.db, SECRET_KEY, token_of(job))
 
     assert (caller.key_id, caller.project) == ("key-7", job.project)
-    assert [each for each in Permission if caller.may(each)] == [Permission.INFER]
+    assert [each for each in Permission if caller.may(each)] == [Permission.INFER, Permission.LIST_MODELS]
 
 
 def _fence_is_raised(session: Session, job: Job) -> None:

@@ -3,13 +3,17 @@
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 
 from app.domain.lifecycle.states import JobState
 from app.domain.port_addresses import PortsHost
+from app.gateway.interactive.port_access import REMEMBER_SECONDS
+from app.models import AuditEntry
 from app.security.permissions import Role
 from tests.systems.port_sites import PortSite, ServedPort, echoing, end_job, talking
 from tests.systems.servers import free_port
@@ -60,6 +64,22 @@ def test_a_key_opens_a_port_and_the_job_does_not_see_it(port_site: PortSite, ech
     assert asked["body"] == "x"
     assert "authorization" not in headers_of(asked)
     assert port_site.user_key not in json.dumps(asked)
+
+
+def test_each_key_that_uses_a_port_has_one_line_in_the_audit_trail(port_site: PortSite, echo: int) -> None:
+    port = port_site.opened(echo)
+    key = {"Authorization": f"Bearer {port_site.user_key}"}
+
+    statuses = [port.ask(cookie="", **given).status for given in (key, {}, key)]
+    time.sleep(REMEMBER_SECONDS)
+    statuses.append(port.ask(cookie="", **key).status)
+
+    assert statuses == [200, 401, 200, 200]
+    with port_site.db.read() as session:
+        (line,) = session.scalars(select(AuditEntry).where(AuditEntry.action == "port.use"))
+    assert (line.target, line.project, line.address) == (port.address.job_id, "default", "127.0.0.1")
+    assert line.actor.startswith("key-")
+    assert line.data == {"port": port.address.name, "attempt": 1}
 
 
 def test_the_jobs_own_authorization_reaches_it(port_site: PortSite, echo: int) -> None:

@@ -101,6 +101,7 @@ TABLE: dict[tuple[str, str], Row] = {
     ("POST", "/v1/keys"): Row(ADMIN, 201, body={"role": "viewer"}),
     ("GET", "/v1/users"): Row(ADMIN),
     ("GET", "/v1/keys/<key_id>"): Row(ADMIN, foreign=MISSING),
+    ("PATCH", "/v1/keys/<key_id>"): Row(ADMIN, foreign=MISSING, body={"requests_per_minute": 60}),
     ("POST", "/v1/keys/<key_id>/rotate"): Row(ADMIN, 201, foreign=MISSING),
     ("DELETE", "/v1/keys/<key_id>"): Row(ADMIN, 204, foreign=MISSING),
     ("GET", "/v1/projects"): Row(VIEWER),
@@ -156,7 +157,8 @@ class CallerKind:
             return row.answer
         if self.role is None:
             return 401
-        if RANKS.index(self.role) < RANKS.index(row.who):
+        may = row.asks if self.role is Role.INFERENCE else RANKS.index(self.role) >= RANKS.index(row.who)
+        if not may:
             return 403
         return row.answer if self.home or row.foreign is None else row.foreign
 
@@ -171,6 +173,7 @@ def callers(api: Api) -> dict[str, CallerKind]:
         "unknown": CallerKind(unknown.key, None),
         "expired": CallerKind(api.make_key(Role.ADMIN, OWN, expires_days=0), None),
         "revoked": CallerKind(revoked, None),
+        "inference": CallerKind(api.make_key(Role.INFERENCE, OWN), Role.INFERENCE),
         "viewer": CallerKind(api.make_key(VIEWER, OWN), VIEWER),
         "user": CallerKind(api.make_key(USER, OWN), USER),
         "admin": CallerKind(api.make_key(ADMIN, OWN), ADMIN),
@@ -295,13 +298,17 @@ def test_what_routes_declare_is_what_the_table_says(sqlite_api: Api) -> None:
     }
 
     declared = {
-        route: [role for role in RANKS if permission is None or permission in PERMISSIONS[role]]
+        route: [role for role in (Role.INFERENCE, *RANKS) if permission is None or permission in PERMISSIONS[role]]
         for route, permission in views.items()
         if route in TABLE
     }
 
     assert declared == {
-        route: list(RANKS[RANKS.index(row.who) :] if row.who else RANKS) for route, row in TABLE.items()
+        route: [
+            *([Role.INFERENCE] if row.asks or row.who is None else []),
+            *(RANKS[RANKS.index(row.who) :] if row.who else RANKS),
+        ]
+        for route, row in TABLE.items()
     }
 
 

@@ -74,7 +74,9 @@ def test_each_role_has_its_tabs(web_api: Api, role: Role, opened: tuple[str, ...
 
 
 def test_a_new_key_is_shown_once_and_signs_in(admin: Browser):
-    page = answer_to(admin, "/ui/admin/keys", {"name": CANARY, "role": "user", "expires_days": "7"})
+    page = answer_to(
+        admin, "/ui/admin/keys", {"name": CANARY, "role": "user", "expires_days": "7", "requests_per_minute": "60"}
+    )
 
     key = next(word for word in page.text.split() if word.startswith("ty_"))
     assert Browser(admin.api).sign_in(key).status_code == 303
@@ -202,13 +204,13 @@ def test_a_project_is_made_described_and_deleted(web: Browser):
     assert web.act("/ui/admin/projects", made) == "The project vision is made."
     assert "existing ones only" in web.get("/ui/admin/projects/vision").text
     services = "pypi.org:443\r\n\r\n *.huggingface.co:443 "
-    demands = {"required_capabilities": "sandbox:full\n\nlimits", "claims": "create"}
+    demands = {"required_capabilities": "sandbox:full\n\nlimits", "claims": "create", "auto_services": "off"}
     web.act("/ui/admin/projects/vision", {"description": "pictures", "egress": services, **demands})
 
     with web.api.db.read() as session:
         row = session.get_one(Project, "vision")
         assert (row.description, row.egress) == ("pictures", ["pypi.org:443", "*.huggingface.co:443"])
-        assert row.claims == "create"
+        assert (row.claims, row.auto_services) == ("create", "off")
     assert "*.huggingface.co:443" in web.get("/ui/admin/projects/vision").text
     assert "limits sandbox:full" in web.get("/ui/admin/projects/vision").text
     wrong = answer_to(web, "/ui/admin/projects/vision", {"claims": "all"}, 422)

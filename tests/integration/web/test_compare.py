@@ -13,6 +13,7 @@ from tests.builders.factories import make_attempt, make_document, make_job, make
 from tests.integration.web.conftest import Browser
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
+PLOT = 12  # elements that a script adds to a panel whose curves are drawn
 
 
 def submitted(web: Browser, name: str, loss: float, **labels: str) -> str:
@@ -43,6 +44,17 @@ def test_the_best_metric_is_marked_and_differences_are_to_the_first(web: Browser
     jobs = [submitted(web, "one", 0.5), submitted(web, "two", 0.25)]
 
     assert "loss 0.5 ★ 0.25 (−0.25)" in web.get(url(*jobs)).text
+
+
+def test_a_job_is_added_by_its_name_or_id(web: Browser) -> None:
+    one, two, three = (submitted(web, name, 0.5) for name in ("one", "two", "three"))
+    submitted(web, "twin", 0.5), submitted(web, "twin", 0.5)
+
+    assert web.client.get(url(one, add="two")).location == url(one, two)
+    assert web.client.get(url(one, two, add=three, by="seconds")).location == url(one, two, by="seconds", job=three)
+    assert "No job is called four" in web.get(url(one, two, add="four")).text
+    assert "2 jobs are called twin: give the ID of one" in web.get(url(one, add="twin")).text
+    assert f'value="{one}"' in web.get(url(one, add="four")).html
 
 
 def test_best_values_are_of_all_steps(web: Browser) -> None:
@@ -168,3 +180,16 @@ def test_the_page_and_its_curves_are_at_most_eight_requests(web: Browser) -> Non
     styles = re.findall(r'rel="stylesheet"', html)
     assert scripts == ["app.js", "uPlot.iife.min.js", "compare.js"]
     assert len(["page", "curves.json", *scripts, *imported, *styles]) <= 8
+
+
+def test_the_largest_comparison_is_no_larger_than_pages_may_be(web: Browser) -> None:
+    metrics = {f"metric-{n:02}": float(n) for n in range(20)}
+    with web.api.db.write() as session:
+        jobs = [
+            make_job(session, name=f"job {n}", labels={"seed": str(n % 10), "n": str(n)}, latest_metrics=metrics).id
+            for n in range(20)
+        ]
+    for more in ({}, {"group": "seed"}):
+        html = web.get(url(*jobs, **more)).html
+        elements = len(re.findall("<[a-z]", html))
+        assert elements + 20 * PLOT <= 2000, elements

@@ -63,9 +63,15 @@ def test_the_base_model_of_the_job_is_chosen_by_itself(web: Browser):
 def test_requirements_have_verdicts(web: Browser):
     evaluation = measured(web.api, [1, 0])
     verdict = {
-        "metric": "exact_match", "min": 0.75, "max": None, "baseline": None, "margin": 0.0, "value": 0.5,
-        "baseline_value": None, "passed": False,
-    }  # fmt: skip
+        "metric": "exact_match",
+        "min": 0.75,
+        "max": None,
+        "baseline": None,
+        "margin": 0.0,
+        "value": 0.5,
+        "baseline_value": None,
+        "passed": False,
+    }
     with web.api.db.write() as session:
         job = session.get_one(Job, evaluation)
         job.report = {**(job.report or {}), VERDICTS: [verdict]}

@@ -94,6 +94,15 @@ def test_what_is_open_is_known(web_api: Api):
     assert found == OPEN
 
 
+def test_a_server_without_the_dashboard_has_no_page(api: Api):
+    assert {path: api.client.get(path).status_code for path in ("/", "/ui", "/ui/", "/ui/login")} == {
+        "/": 404,
+        "/ui": 404,
+        "/ui/": 404,
+        "/ui/login": 404,
+    }
+
+
 @pytest.mark.parametrize(
     "text", ["//[", "http://[/ui", "/ui/[", "/ui/\\", "%ED%A0%80", "/ui%00", "/ui%0D%0Aa:b", "é" * 2000]
 )

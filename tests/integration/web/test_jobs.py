@@ -1,5 +1,6 @@
 """The list of jobs: its filters and columns are in the URL, and actions on several jobs tell what came of each."""
 
+import re
 from typing import Any
 from urllib.parse import urlencode
 
@@ -7,6 +8,7 @@ import pytest
 
 from app.domain.lifecycle.states import JobState
 from app.security.permissions import Role
+from app.web.job_filters import MOST_COLUMNS
 from tests.builders.factories import make_document, make_job
 from tests.integration.web.conftest import Browser
 
@@ -207,3 +209,14 @@ def test_the_note_says_why_a_job_failed_and_repeats_no_state(web: Browser) -> No
     assert "FAILED – SCRIPT_ERROR: KeyError: vocab_size" in text
     assert "more" not in text.partition("KeyError")[2].partition("COMPLETED")[0]
     assert "COMPLETED 100 % –" in text
+
+
+def test_the_widest_list_is_no_larger_than_pages_may_be(web: Browser) -> None:
+    with web.api.db.write() as session:
+        for n in range(50):
+            make_job(session, name=f"job {n}", labels={"a": "1", "b": "2", "c": "3", "d": "4"})
+    columns = [("column", f"metric:m{n}") for n in range(MOST_COLUMNS)]
+
+    html = web.get(f"/ui/jobs?{urlencode(columns)}").html
+
+    assert len(re.findall("<[a-z]", html)) <= 2000

@@ -81,6 +81,21 @@ def test_a_node_has_its_devices_and_its_last_hour(fleet: Api, web: Browser) -> N
     web.get("/ui/nodes/gpu-9", 404)
 
 
+def test_lines_of_a_node_go_back_as_far_as_samples_are_kept(fleet: Api, web: Browser) -> None:
+    then = utc_now() - timedelta(hours=5)
+    for minutes, percent in ((0, 96.0), (1, 92.0)):
+        use = DeviceUse(index=0, utilization=percent, memory_used_mb=1)
+        sample = NodeUse(at=then + timedelta(minutes=minutes), cpu_percent=1.0, ram_used_mb=1, devices=[use])
+        device_usage.record(fleet.db, "gpu-1", sample)
+
+    assert "at most 88 %" in web.get("/ui/nodes/gpu-1").html
+    assert "device 0 in the last 6 hours: now 88 %, at most 96 %" in web.get("/ui/nodes/gpu-1?span=6h").html
+    day = web.get("/ui/nodes/gpu-1?span=24h").html
+    assert "device 0 in the last 24 hours: now 88 %, at most 96 %" in day
+    assert 'hx-get="/ui/nodes/gpu-1?span=24h"' in day
+    web.get("/ui/nodes/gpu-1?span=2h", 422)
+
+
 def test_pages_refresh_their_parts_alone(fleet: Api, web: Browser) -> None:
     for path in ("/ui/nodes", "/ui/nodes/gpu-1"):
         part = web.get(path, headers={"HX-Request": "true"})

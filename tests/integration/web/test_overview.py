@@ -5,12 +5,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from cryptography.fernet import Fernet
 
 from app.domain.lifecycle.states import JobState
 from app.http.context import EXTENSION
 from app.models import Metric, ProcessBeat, Project, StuckDevice
 from app.models.base import utc_now
 from app.security.permissions import Role
+from app.security.secrets import SecretBox
 from app.services.requests.short_cache import ShortCache
 from tests.builders.factories import make_document, make_job, make_node, make_project
 from tests.integration.web.conftest import Browser, Page
@@ -66,6 +68,9 @@ def test_what_failed_within_a_day_is_told_with_its_error(web: Browser):
     assert "aged" not in page.text
     assert CANARY not in page.html
     assert f"/ui/jobs/{failed}" in page.links
+    (those,) = [link for link in page.links if "state=FAILED" in link]
+    assert "Select young" in web.get(those).html
+    assert "Select aged" not in web.get(those).html
 
 
 def test_nodes_and_devices_that_work_for_nobody_are_told(web: Browser):
@@ -193,6 +198,16 @@ def test_operators_are_told_what_doctor_finds_and_others_are_not(web: Browser):
 
     assert finding in web.get("/ui/").text
     assert finding not in member.get("/ui/").text
+
+
+def test_operators_are_told_of_secrets_of_another_key(web: Browser):
+    with web.api.db.write() as session:
+        make_job(session, sealed_secrets=SecretBox(Fernet.generate_key().decode()).seal({}))
+
+    page = web.get("/ui/")
+
+    assert "1 of 2 stored secrets were encrypted with another key" in page.text
+    assert "TRAINYARD_SECURITY_SECRET_KEY" in page.text
 
 
 def test_the_part_is_what_the_page_shows_and_asks_for_itself(web: Browser):

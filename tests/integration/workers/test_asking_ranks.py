@@ -14,7 +14,7 @@ from tests.doubles.supervisor_doubles import EndedAgent, Part, WithRealRanks, pr
 from tests.systems.supervising import World
 from trainyard.protocol.channel import encode, short_address
 from workers.supervisor.assembly import Assembly
-from workers.supervisor.ranks.rank_group import RankGroup
+from workers.supervisor.control.rank_group import RankGroup
 
 
 @pytest.fixture

@@ -19,11 +19,11 @@ from tests.builders.walks import make_gang, start_gang
 from tests.unit.workers.rank.launching import JOB, make_plan, write_script
 from workers.attempt_failed import AttemptFailed
 from workers.job_secrets import launch_secret
+from workers.prepare.inputs.resume_point import StartPoint
 from workers.prepare.prepare import Prepared
-from workers.prepare.resume_point import StartPoint
 from workers.rank.mpi import MPI
 from workers.sandbox.sandbox import ProcessGroup
-from workers.supervisor.control.rendezvous import meet
+from workers.supervisor.rendezvous.meeting import meet
 
 pytestmark = pytest.mark.both_databases
 

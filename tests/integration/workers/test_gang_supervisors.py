@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from app.domain.lifecycle.states import JobState
-from app.models import Job, Lease, Node, Reservation
+from app.models import Artifact, Job, Lease, Node, Reservation
 from app.services.scheduling import planner
 from app.storage.logs import LogReader
 from config.settings import Settings
@@ -39,6 +39,11 @@ else:
 print("met", flush=True)
 """
 SLEEPS = MEETS + "time.sleep(120)\n"
+WRITES = """
+for name in (f"rank-{rank}", f".note-{rank}"):
+    with open(os.environ["TRAINYARD_OUTPUT_DIR"] + "/" + name, "w") as file:
+        file.write("result")
+"""
 # Rank 2 stays until it is killed; rank 0, on the other node, ends soon after it has lost rank 3: in two seconds, as
 # that many may pass on a busy machine until rank 3's node has seen it.
 LOSES = """
@@ -165,7 +170,7 @@ def test_each_node_copies_the_log_of_its_ranks(any_world: World, start: Start) -
 
 @pytest.mark.long
 def test_ranks_start_when_all_nodes_are_prepared_and_the_job_is_completed_once(any_world: World, start: Start) -> None:
-    job_id = start(MEETS, on=(OTHER,))
+    job_id = start(MEETS + WRITES, on=(OTHER,))
     any_world.wait(lambda: (any_world.attempt(job_id).rendezvous or {}).get("prepared") == [1], 20.0, job_id)
     assert all_lines(any_world, job_id, "") == set()
 
@@ -179,6 +184,10 @@ def test_ranks_start_when_all_nodes_are_prepared_and_the_job_is_completed_once(a
     assert sorted(said) == [f"rank {rank} of 4 local {rank % 2} node {rank // 2}" for rank in range(4)]
     assert rows(any_world, Reservation) == []
     assert any_world.states(job_id).count("COMPLETED") == 1
+    assert {row.path for row in rows(any_world, Artifact, job_id=job_id)} >= {"rank-0", "rank-1", ".note-0"}
+    (lost,) = [event for event in any_world.events(job_id) if event.reason == "OUTPUT_NOT_KEPT"]
+    assert lost.data.items() >= {"node": any_world.attempt(job_id).node_names[1], "files": 2}.items()
+    assert "only those on" in lost.message
     assert len([e for e in any_world.events(job_id) if e.type == "attempt_ended"]) <= 1
     assert any_world.processes(job_id) == []
 

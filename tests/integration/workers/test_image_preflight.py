@@ -13,6 +13,7 @@ from app.domain.spec.secrets import take_secrets
 from config.settings import Settings, load_settings
 from tests.builders.factories import make_document
 from tests.systems import images
+from workers.images.image_tools import layers_bytes
 from workers.prepare.image_preflight import inspect_image
 
 
@@ -63,6 +64,24 @@ def test_image_that_the_registry_has_is_named_with_its_digest(tmp_path: Path, im
     assert report(settings, f"{name}:v1") == {"image": {"reference": f"{name}:v1", "digest": digest}}
     assert report(settings, f"{name}@{digest}")["image"]["digest"] == digest
     assert list((tmp_path / "data" / "run").rglob("*.json")) == []
+
+
+def test_image_with_too_large_layers_fails_the_job(tmp_path: Path, image: tuple[str, str]) -> None:
+    name, _ = image
+    host = name.partition("/")[0]
+    settings = settings_for(tmp_path, host, images.logins(host), TRAINYARD_IMAGES_MAX_BYTES="1000")
+
+    (error,) = report(settings, f"{name}:v1")["errors"]
+
+    assert error["error_type"] == "INVALID_CONFIG"
+    assert "takes more than 1000 bytes" in error["message"]
+    assert "TRAINYARD_IMAGES_MAX_BYTES" in error["message"]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "5", '{"layers": 5}', '{"layers": [{"size": null}]}', '{"manifests": []}'])
+def test_manifest_without_sizes_is_left_to_the_node(text: str) -> None:
+    assert layers_bytes(text.encode()) == 0
+    assert layers_bytes(b'{"layers": [{"size": 5}, {"size": 7}]}') == 12
 
 
 def test_images_of_roles_are_asked_for_one_after_the_other(tmp_path: Path, image: tuple[str, str]) -> None:

@@ -81,19 +81,24 @@ def test_several_processes_of_an_instance_have_a_world_of_their_role(world: Worl
 
 
 @pytest.mark.long
-def test_hooks_report_for_the_first_role_alone(world: World) -> None:
+def test_hooks_report_for_the_first_role_and_metrics_for_each(world: World) -> None:
     reports = """
 import os
 from trainyard import hooks
 run = hooks.init()
-run.log_metrics({"value": 1.0 + run.rank}, step=1)
+run.log_metrics({"value": 1.0 + run.rank}, step=1 + run.rank)
 print("rank", run.rank, "of", run.world_size, flush=True)
 """
 
     job_id = ended(world, role("main", reports), role("other", reports, count=2))
 
     assert lines_by_rank(world, job_id) == {n: [f"rank {n} of 3"] for n in range(3)}
-    assert world.job(job_id).latest_metrics["value"] == 1.0
+    job = world.job(job_id)
+    assert {name: value for name, value in job.latest_metrics.items() if "value" in name} == {
+        "value": 1.0,
+        "other/value": 2.0,  # of the first of its two instances
+    }
+    assert job.current_step == 1
 
 
 def test_a_role_without_hooks_may_be_the_first(world: World) -> None:

@@ -97,13 +97,13 @@ def test_roles_on_two_nodes_know_all_places_and_their_own_world(any_world: World
 
 @pytest.mark.long
 def test_a_role_waits_for_one_that_starts_on_another_node(any_world: World, run: Submit) -> None:
-    job_id = run(
-        role("late", "print('late')", gpus=4, depends_on=["early"]), role("early", "print('early')", gpus=4), nodes=2
-    )
+    logs = "from trainyard import hooks; hooks.init().log_metrics({'value': 7.0}, step=3)"
+    job_id = run(role("late", "print('late')", gpus=4, depends_on=["early"]), role("early", logs, gpus=4), nodes=2)
 
     job = any_world.wait_for_end(job_id)
 
     assert job.state is JobState.COMPLETED, any_world.describe(job_id)
+    assert job.latest_metrics["early/value"] == 7.0  # stored by the supervisor of the other node
     progress = (any_world.attempt(job_id).rendezvous or {})["roles"]
     assert {part: said["started"] for part, said in progress.items()} == {"0": [["late", 0]], "1": [["early", 0]]}
 

@@ -6,10 +6,13 @@ import time
 
 import pytest
 
+from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import JobState
+from app.domain.model_cards.inputs import ReadInputs, ReadModel
 from app.models import Artifact, Checkpoint, Job, Lease, Metric, Reservation
 from app.storage.keys import is_run_file
 from tests.systems.supervising import SLEEPS, rows, training, try_again
+from workers.prepare.inputs.model_files import digest_of
 
 
 def test_script_that_knows_nothing_of_us_completes_and_everything_is_given_back(world):
@@ -141,6 +144,24 @@ def test_environment_of_the_job_reaches_the_script(world):
     world.wait_for_end(job_id)
 
     assert world.log(job_id) == ["green"]
+
+
+def test_what_an_attempt_has_read_is_recorded(world):
+    model = world.directory / "mine" / "tiny"
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    job_id = world.submit("print('hello')\n")
+    with world.db.write() as session:
+        job = session.get_one(Job, job_id)
+        job.spec = {**job.spec, "training_config": {**job.spec["training_config"], "base_model": {"model_id": "tiny"}}}
+
+    world.take_up(job_id)
+    world.wait_for_end(job_id)
+
+    (event,) = [each for each in world.events(job_id) if each.type == EventType.INPUTS]
+    read = ReadInputs.from_json(event.data)
+    assert (read.base, event.data["attempt"]) == (ReadModel(sampled_sha256=digest_of([model])), 1)
+    assert [(each.index, each.sha256) for each in read.data] == [(0, None)]  # a script's data is not read before it
 
 
 @pytest.mark.long

@@ -1,7 +1,6 @@
 """Full disks under a running attempt: nothing is corrupted, and the job waits until there is room and resumes."""
 
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 from app.domain.lifecycle.states import JobState
 from app.models import Checkpoint
 from app.storage.keys import checkpoint_key
+from tests.systems.disks import Disk
 from tests.systems.supervising import World, rows, training, try_again
 from trainyard.protocol import checkpoint_manifest
 
@@ -20,31 +20,6 @@ pytestmark = [
 
 SAVES = '            open(f"{path}/state", "w").write(str(step))'
 LARGE = SAVES + '\n            open(f"{path}/ballast", "wb").write(bytes(300_000))'
-
-
-class Disk:
-    """A file system of one MiB."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._ballast = path / "ballast"
-
-    def mount(self, options: str = "size=1m") -> None:
-        self.path.mkdir(parents=True, exist_ok=True)
-        subprocess.run(["mount", "-t", "tmpfs", "-o", options, "trainyard-test", str(self.path)], check=True)
-
-    def fill(self, *, leaving: int = 0) -> None:
-        """Take all room but so many bytes."""
-        with self._ballast.open("wb") as file:
-            status = os.statvfs(self.path)
-            file.write(bytes(max(0, status.f_bavail * status.f_frsize - leaving)))
-
-    def clear(self) -> None:
-        self._ballast.unlink()
-
-    def unmount(self) -> None:
-        if self.path.is_mount():
-            subprocess.run(["umount", "--lazy", str(self.path)], check=True)
 
 
 @pytest.fixture

@@ -235,6 +235,17 @@ def test_notebook_without_jupyterlab_is_a_line_of_the_history_and_the_job_runs_o
     assert len(said()) == 1
 
 
+@pytest.mark.long
+def test_output_on_a_terminal_is_the_log(world):
+    script = (
+        "import sys\nprint(sys.stdout.isatty())\nfor n in range(5000): print('line', n)\nsys.exit(sys.stdin.isatty())\n"
+    )
+    job_id = world.start(script, document={"interactive_config": {"terminal": True}})
+
+    assert world.wait_for_end(job_id).state is JobState.COMPLETED, world.describe(job_id)
+    assert world.log(job_id) == ["True", *(f"line {number}" for number in range(5000))]
+
+
 def test_socket_that_the_job_replaced_by_a_link_leads_nowhere(world):
     job_id = world.start(SLEEPS)
     world.wait_for_line(job_id, "ready")

@@ -374,7 +374,7 @@ def test_kills_for_memory_count_until_the_first_rank_has_broken(agent):
 def test_others_are_killed_after_the_teardown_but_not_within_a_grace_that_they_were_given(
     agent, monkeypatch, terminated
 ):
-    monkeypatch.setattr("workers.supervisor.ranks.rank_group.TEARDOWN_SECONDS", -0.9)
+    monkeypatch.setattr("workers.supervisor.control.rank_group.TEARDOWN_SECONDS", -0.9)
     agent.observations.terminated = terminated
     waited: list[bool] = []
     agent.loop.call_after(0.5, lambda: waited.append(True))

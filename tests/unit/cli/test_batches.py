@@ -14,8 +14,9 @@ from tests.doubles.scripted_server import Answer, ScriptedServer, drop, running
 from trainyard._client import calls as _calls
 from trainyard.client import Client
 
+BATCH_ID = "batch-01900000-0000-7000-8000-000000000001"
 BATCH = {
-    "id": "batch-1",
+    "id": BATCH_ID,
     "object": "batch",
     "endpoint": "/v1/chat/completions",
     "input_file_id": "file-1",
@@ -63,7 +64,7 @@ def test_create_uploads_a_file_and_says_what_is_asked(server: ScriptedServer, tm
         "create", str(data), "--window", "48h", "--metadata", "team=red", "--expires-hours", "2", "--parts", str(parts)
     )
 
-    assert (answer.exit_code, answer.stdout) == (0, "batch-1\n")
+    assert (answer.exit_code, answer.stdout) == (0, f"{BATCH_ID}\n")
     assert b'name="purpose"\r\n\r\nbatch' in server.seen[0][3]
     assert [each[:2] for each in server.seen[1:]] == [("POST", "/v1/batches")] * 2
     assert server.seen[1][2]["Idempotency-Key"] == server.seen[2][2]["Idempotency-Key"]
@@ -94,7 +95,7 @@ def test_create_takes_an_uploaded_file_and_waits(server: ScriptedServer) -> None
     answer = run("create", "file-1", "--endpoint", "/v1/embeddings", "--wait")
 
     assert answer.exit_code == 0
-    assert answer.stdout.startswith("batch-1\n")
+    assert answer.stdout.startswith(f"{BATCH_ID}\n")
     assert "10 read, 5 written" in answer.stdout
     assert json.loads(server.seen[0][3])["endpoint"] == "/v1/embeddings"
 
@@ -114,7 +115,7 @@ def test_create_refuses_what_it_can_not_send(server: ScriptedServer, arguments: 
 def test_wait_ends_with_a_code_and_says_why_a_batch_has_failed(server: ScriptedServer) -> None:
     server.script(plain(BATCH | {"status": "failed", "errors": {"object": "list", "data": [PROBLEM]}}))
 
-    answer = run("show", "batch-1", "--wait")
+    answer = run("show", BATCH_ID, "--wait")
 
     assert answer.exit_code == 3
     assert "line 7: body.temperature: must be at most 2" in answer.stdout
@@ -122,22 +123,22 @@ def test_wait_ends_with_a_code_and_says_why_a_batch_has_failed(server: ScriptedS
 
 def test_list_shows_page_after_page(server: ScriptedServer) -> None:
     pages = [
-        {"object": "list", "data": [BATCH], "has_more": True, "first_id": "batch-1", "last_id": "batch-1"},
+        {"object": "list", "data": [BATCH], "has_more": True, "first_id": BATCH_ID, "last_id": BATCH_ID},
         {"object": "list", "data": [BATCH | {"id": "batch-2"}], "has_more": False, "last_id": "batch-2"},
     ]
     server.script(*map(plain, pages))
 
     answer = run("list")
 
-    assert [line.split()[0] for line in answer.stdout.splitlines()] == ["id", "batch-1", "batch-2"]
-    assert [path for _, path, *_ in server.seen] == ["/v1/batches?limit=100", "/v1/batches?limit=100&after=batch-1"]
+    assert [line.split()[0] for line in answer.stdout.splitlines()] == ["id", "00000001", "batch-2"]
+    assert [path for _, path, *_ in server.seen] == ["/v1/batches?limit=100", f"/v1/batches?limit=100&after={BATCH_ID}"]
 
 
 def test_cancel_says_the_state(server: ScriptedServer) -> None:
     server.script(plain(BATCH | {"status": "cancelling"}))
 
-    assert run("cancel", "batch-1").stdout == "batch-1 cancelling\n"
-    assert server.seen[0][:2] == ("POST", "/v1/batches/batch-1/cancel")
+    assert run("cancel", BATCH_ID).stdout == f"{BATCH_ID} cancelling\n"
+    assert server.seen[0][:2] == ("POST", f"/v1/batches/{BATCH_ID}/cancel")
 
 
 def test_download_saves_both_files(server: ScriptedServer, tmp_path: Path) -> None:
@@ -148,7 +149,7 @@ def test_download_saves_both_files(server: ScriptedServer, tmp_path: Path) -> No
         lambda handler: handler.reply(200, b"errors\n"),
     )
 
-    answer = run("download", "batch-1", "--out", str(tmp_path / "answers"))
+    answer = run("download", BATCH_ID, "--out", str(tmp_path / "answers"))
 
     assert answer.stdout.splitlines() == [str(tmp_path / "answers" / f"{name}.jsonl") for name in ("output", "errors")]
     assert (tmp_path / "answers" / "errors.jsonl").read_bytes() == b"errors\n"
@@ -157,10 +158,10 @@ def test_download_saves_both_files(server: ScriptedServer, tmp_path: Path) -> No
 def test_download_of_a_batch_without_answers_is_refused(server: ScriptedServer, tmp_path: Path) -> None:
     server.script(plain(BATCH), plain(BATCH))
 
-    answer = run("download", "batch-1", "--out", str(tmp_path / "answers"))
+    answer = run("download", BATCH_ID, "--out", str(tmp_path / "answers"))
 
     assert answer.exit_code == 1
-    assert "batch-1 is validating and has no answers" in answer.stderr
+    assert f"{BATCH_ID} is validating and has no answers" in answer.stderr
     assert not (tmp_path / "answers").exists()
 
 
@@ -172,4 +173,4 @@ def test_answers_are_read_line_by_line(server: ScriptedServer) -> None:
         lambda handler: handler.reply(200, lines_of([lines[2]]).rstrip()),
     )
 
-    assert list(Client(server.url, "the key").batches.answers("batch-1")) == lines
+    assert list(Client(server.url, "the key").batches.answers(BATCH_ID)) == lines

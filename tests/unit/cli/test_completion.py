@@ -27,6 +27,11 @@ JOBS = [
 TASKS = [{"role": "trainer", "count": 1}, {"role": "rollout", "count": 2}]
 PAGE = success({"jobs": JOBS, "next_page_token": None})
 NODES = success({"nodes": [{"name": "gpu-1", "status": "ready"}, {"name": "gpu-2", "status": "lost"}]})
+# The second measured a model that no job of the project has made.
+EVALUATIONS = [
+    {"evaluation_id": "job-0193eeee", "job_id": "job-0193aaaa", "name": "exam", "status": "COMPLETED"},
+    {"evaluation_id": "job-0193ffff", "job_id": None, "name": "published", "status": "PENDING"},
+]
 IMPORTED = """
 import sys
 from app.cli.main import main
@@ -113,6 +118,12 @@ def test_bash_completes_names_of_the_group(environment: dict[str, str], server: 
     server.script(NODES)
 
     assert in_bash(environment, "trainyard nodes show gpu") == ["gpu-1", "gpu-2"]
+
+
+def test_evaluations_are_completed_by_their_own_ids(environment: dict[str, str], server: ScriptedServer) -> None:
+    server.script(success({"evaluations": EVALUATIONS, "next_page_token": None}))
+
+    assert in_bash(environment, "trainyard eval cancel ") == ["job-0193eeee", "job-0193ffff"]
 
 
 @pytest.mark.parametrize("line", ["exec JOB --role ", "shell --index 1 JOB --role ", "logs JOB -f --role "])

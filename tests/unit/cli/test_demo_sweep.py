@@ -17,7 +17,7 @@ from tests.doubles.scripted_server import ScriptedServer, running, success
 from trainyard.client import Client
 
 ASSETS = Path("/srv/demo")
-CREATED = {"sweep_id": "sweep-1", "status": "PENDING", "message": "", "warnings": []}
+CREATED = {"sweep_id": "sweep-01900000-0000-7000-8000-000000000001", "status": "PENDING", "message": "", "warnings": []}
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_best_trials_and_a_replay_are_shown(server: ScriptedServer, capsys: pyte
 
     shown = capsys.readouterr().out
     assert job.job_id == "job-0"
-    assert "Searching for hyperparameters: sweep-1" in shown
+    assert "Searching for hyperparameters: sweep-01900000-0000-7000-8000-000000000001" in shown
     assert "The best trials" in shown
     assert "1 suggestions and 3 decisions computed again: equal" in shown
 
@@ -80,4 +80,4 @@ def test_an_interrupted_demo_cancels_its_sweep(server: ScriptedServer, monkeypat
     with pytest.raises(KeyboardInterrupt):
         demo_sweep.search(Client(server.url, "key"), ASSETS, None)
 
-    assert server.seen[-1][:2] == ("POST", "/v1/sweeps/sweep-1/cancel")
+    assert server.seen[-1][:2] == ("POST", "/v1/sweeps/sweep-01900000-0000-7000-8000-000000000001/cancel")

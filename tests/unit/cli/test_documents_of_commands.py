@@ -17,7 +17,7 @@ from tests.systems.commands import run
 CREATED = {
     "job_id": "job-1",
     "evaluation_id": "job-1",
-    "sweep_id": "sweep-1",
+    "sweep_id": "sweep-01900000-0000-7000-8000-000000000001",
     "status": "PENDING",
     "message": "",
     "warnings": [],

@@ -12,6 +12,7 @@ from app.cli.main import main
 from tests.builders.evaluation_answers import COMPARISON, JOB_ID, PLAN, evaluation, job, sent
 from tests.doubles.scripted_server import ScriptedServer, failure, success
 
+FIRST, SECOND = (f"job-01900000-0000-7000-8000-00000000000{number}" for number in (1, 2))
 DOCUMENT = {"name": "label", "model": {"job_id": JOB_ID}, "task": {"type": "generate"}}
 CREATED = {
     "job_id": "job-1",
@@ -101,7 +102,7 @@ def test_eval_list_shows_a_line_for_each(server: ScriptedServer) -> None:
     answer = run("eval", "list", "--job", JOB_ID, "--status", "completed")
 
     assert f"status=COMPLETED&job_id={JOB_ID}" in server.seen[0][1]
-    assert f"job-1  {JOB_ID} at ckpt-3  72    COMPLETED  choices accuracy 0.615" in answer.stdout
+    assert f"job-1  n     {JOB_ID} at ckpt-3  72    COMPLETED  choices accuracy 0.615" in answer.stdout
 
 
 def test_eval_list_without_evaluations_and_as_json(server: ScriptedServer) -> None:
@@ -114,12 +115,12 @@ def test_eval_list_without_evaluations_and_as_json(server: ScriptedServer) -> No
 def test_eval_show_has_model_and_results(server: ScriptedServer) -> None:
     server.script(success(evaluation(results={}, status="EVALUATING", model={"model_uri": "/srv/base"}, job_id=None)))
 
-    answer = run("eval", "show", "job-1")
+    answer = run("eval", "show", FIRST)
 
     assert "/srv/base" in answer.stdout
     assert "no device is free" in answer.stdout
     assert answer.stdout.endswith("no results yet\n")
-    assert json.loads(run("eval", "show", "job-1", "--json").stdout)["evaluation_id"] == "job-1"
+    assert json.loads(run("eval", "show", FIRST, "--json").stdout)["evaluation_id"] == "job-1"
 
 
 def test_eval_show_says_what_was_required(server: ScriptedServer) -> None:
@@ -127,7 +128,7 @@ def test_eval_show_says_what_was_required(server: ScriptedServer) -> None:
     verdict = {**of, "baseline": "job-9", "margin": 0.01, "baseline_value": 0.65}
     server.script(success(evaluation(passed=False, verdicts=[verdict])))
 
-    lines = [" ".join(line.split()) for line in run("eval", "show", "job-1").stdout.splitlines()]
+    lines = [" ".join(line.split()) for line in run("eval", "show", FIRST).stdout.splitlines()]
 
     assert "passed no" in lines
     assert lines[-1] == "choices/accuracy >= 0.5, at most 0.01 worse than 0.65 of job-9 0.615 no"
@@ -136,22 +137,22 @@ def test_eval_show_says_what_was_required(server: ScriptedServer) -> None:
 def test_eval_compare_asks_for_the_baseline(server: ScriptedServer) -> None:
     server.script(success(COMPARISON))
 
-    answer = run("eval", "compare", "job-1", "job-2", "--baseline", "job-2")
+    answer = run("eval", "compare", FIRST, SECOND, "--baseline", SECOND)
 
-    assert sent(server) == {"ids": ["job-1", "job-2"], "baseline": "job-2"}
+    assert sent(server) == {"ids": [FIRST, SECOND], "baseline": SECOND}
     assert "+0.35" in answer.stdout
-    assert json.loads(run("eval", "compare", "job-1", "job-2", "--json").stdout) == COMPARISON
-    assert sent(server) == {"ids": ["job-1", "job-2"]}
+    assert json.loads(run("eval", "compare", FIRST, SECOND, "--json").stdout) == COMPARISON
+    assert sent(server) == {"ids": [FIRST, SECOND]}
 
 
 def test_eval_cancel_delete_and_refusals(server: ScriptedServer) -> None:
     server.script(success(evaluation(status="CANCELLED")))
-    cancelled, deleted = run("eval", "cancel", "job-1", "--reason", "enough"), run("eval", "delete", "job-1")
+    cancelled, deleted = (run("eval", "cancel", FIRST, "--reason", "enough"), run("eval", "delete", FIRST))
     server.script(failure(409, {"code": "INVALID_STATE", "message": "it runs"}))
 
-    refused = run("eval", "delete", "job-1")
+    refused = run("eval", "delete", FIRST)
 
-    assert (server.seen[0][1], sent(server, 0)) == ("/v1/evaluations/job-1/cancel", {"reason": "enough"})
-    assert (server.seen[1][:2], deleted.stdout) == (("DELETE", "/v1/evaluations/job-1"), "job-1 deleted\n")
-    assert cancelled.stdout == "job-1 CANCELLED\n"
+    assert (server.seen[0][1], sent(server, 0)) == (f"/v1/evaluations/{FIRST}/cancel", {"reason": "enough"})
+    assert (server.seen[1][:2], deleted.stdout) == (("DELETE", f"/v1/evaluations/{FIRST}"), f"{FIRST} deleted\n")
+    assert cancelled.stdout == f"{FIRST} CANCELLED\n"
     assert (refused.exit_code, refused.stderr) == (1, "Error: INVALID_STATE: it runs\n")

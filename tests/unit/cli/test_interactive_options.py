@@ -10,9 +10,11 @@ from click.testing import CliRunner
 
 from app.cli.client.interactive.forward_command import Forward, ForwardType, Target, target_of
 from app.cli.client.interactive.notebook import JUPYTERLAB, document_of
+from app.cli.client.interactive.ssh_proxy import reached
 from app.cli.client.interactive.terminal import Disconnected, Escapes
 from app.cli.main import main
 from tests.doubles.scripted_server import ScriptedServer, failure, success
+from trainyard.client import Client
 
 JOB = "job-01a228a5-b1d1-7e4c-b4a6-8044a80e7458"
 DOCUMENT = {"name": "a", "interactive_config": {"ports": [{"name": "web", "port": 80}, {"name": "db", "port": 5432}]}}
@@ -82,6 +84,46 @@ def test_a_named_port_is_that_of_its_role_unless_a_place_is_given(
     port: Any = {"name": "web", "port": 80, **given}
 
     assert target_of(port, asked) == Target(80, place)
+
+
+RL = success({"job_id": JOB, "status": "TRAINING", "tasks": [{"role": "trainer"}, {"role": "rank"}]})
+ONE_ROLE = success({"job_id": JOB, "status": "TRAINING"})
+LISTED = success({"jobs": [{"job_id": JOB, "status": "TRAINING"}], "total_count": 1})
+NOTHING = success({"jobs": [], "total_count": 0})
+
+
+@pytest.mark.parametrize(
+    ("host", "asked", "answers", "place"),
+    [
+        (JOB, {"rank": 3}, [], {"rank": 3}),
+        (f"trainer-1.{JOB}", {"rank": 2}, [RL], {"rank": 2, "role": "trainer", "index": 1}),
+        (f"rank-1.{JOB}", {"rank": 0}, [RL], {"rank": 0, "role": "rank", "index": 1}),
+        (f"rank-8.{JOB}", {"rank": 0}, [ONE_ROLE], {"rank": 8}),
+        ("trainer-0.v1.5", {"rank": 0}, [NOTHING, LISTED, RL], {"rank": 0, "role": "trainer", "index": 0}),
+        ("llama-3.1", {"rank": 0}, [LISTED], {"rank": 0}),
+    ],
+)
+def test_a_host_of_ssh_names_a_job_and_a_place_in_it(
+    server: ScriptedServer, host: str, asked: dict[str, Any], answers: list[Any], place: dict[str, Any]
+) -> None:
+    server.script(*answers)
+
+    assert reached(Client(server.url, "key"), host, asked) == (JOB, place)
+
+
+@pytest.mark.parametrize(
+    ("host", "asked"),
+    [
+        (f"rank-8.{JOB}", {"rank": 1}),
+        (f"rank-8.{JOB}", {"rank": 0, "role": "trainer", "index": 0}),
+        (f"trainer-0.{JOB}", {"rank": 0, "role": "trainer", "index": 1}),
+    ],
+)
+def test_two_places_are_refused(server: ScriptedServer, host: str, asked: dict[str, Any]) -> None:
+    server.script(ONE_ROLE)
+
+    with pytest.raises(click.UsageError, match="already"):
+        reached(Client(server.url, "key"), host, asked)
 
 
 def submitted(server: ScriptedServer, folder: Path, *options: str) -> Any:

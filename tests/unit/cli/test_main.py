@@ -11,6 +11,24 @@ from click.testing import CliRunner
 from app.cli.main import COMMANDS, main
 
 SLOW = ("sqlalchemy", "celery", "flask", "redis", "torch", "alembic")
+# What each takes tens of milliseconds to import, which is as long as a command takes without them.
+SECTIONS = ("config.settings", "app.domain.spec.model", "app.domain.spec.inference")
+CLIENT = ("http.client", "ssl", "trainyard.client")
+LEAN = {
+    "--help": (*SECTIONS, *CLIENT, "dataclasses"),
+    "submit --help": SECTIONS,
+    "jobs --help": SECTIONS,
+    "nodes --help": SECTIONS,
+    "schedule --help": (*SECTIONS, *CLIENT, "dataclasses"),
+    "logs --help": SECTIONS,
+    "watch --help": SECTIONS,
+}
+LEAN_HELP = """
+import sys
+from app.cli.main import main
+main({words}, standalone_mode=False)
+print("imported", sorted({modules} & set(sys.modules)))
+"""
 
 
 # Every command and group, hidden ones too, by its words.
@@ -60,6 +78,16 @@ def test_help_imports_nothing_slow() -> None:
     imported = dict(line.split("|") for line in done.stdout.splitlines())
     assert {"", "submit", "jobs list", "db upgrade", "projects quota set", "routes"} <= set(imported)
     assert {command: modules for command, modules in imported.items() if modules != "[]"} == {}
+
+
+@pytest.mark.parametrize("command", LEAN)
+def test_help_imports_no_settings_and_no_sections_of_documents(command: str) -> None:
+    program = LEAN_HELP.format(words=command.split(), modules=set(LEAN[command]))
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert done.stdout.startswith("Usage: ")
+    assert done.stdout.splitlines()[-1] == "imported []"
 
 
 def test_an_unknown_command_is_a_usage_error_with_code_2() -> None:

@@ -8,6 +8,7 @@ from click.testing import CliRunner, Result
 from app.cli.main import main
 from app.http.errors import BadShape
 from tests.builders.mistakes import says
+from tests.builders.sweep_answers import SWEEP_ID
 from tests.doubles.scripted_server import ScriptedServer, failure, running
 from tests.systems.servers import free_port
 
@@ -25,7 +26,7 @@ from tests.systems.servers import free_port
             "Invalid value for '--status': 'FINISHED' is not one of …(did you mean COMPLETED?).",
         ),
         (["sweep", "list", "--status", "runing"], "…'runing' is not one of …(did you mean RUNNING?)."),
-        (["sweep", "trials", "sweep-1", "--state", "Stoped"], "…'Stoped' is not one of …(did you mean STOPPED?)."),
+        (["sweep", "trials", SWEEP_ID, "--state", "Stoped"], "…'Stoped' is not one of …(did you mean STOPPED?)."),
         (["recipes", "list", "--method", "QLRA"], "…'QLRA' is not one of …(did you mean QLORA?)."),
         (["recipes", "list", "--family", "lama"], "…'lama' is not one of …(did you mean llama?)."),
         (["keys", "create", "--role", "usr"], "…'usr' is not one of …(did you mean user?)."),

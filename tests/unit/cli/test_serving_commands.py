@@ -117,7 +117,8 @@ def test_services_are_listed_with_their_load(server: ScriptedServer) -> None:
     answer = run("services", "list", "--status", "active")
 
     assert server.seen[0][1] == "/v1/services?status=ACTIVE&page_size=100"
-    assert "support  job-1@ckpt-1  generate  ACTIVE  1 of 0–4, 1 starting  7" in answer.stdout
+    shown = " ".join(answer.stdout.split())
+    assert "support job-1@ckpt-1 generate ACTIVE 1 of 0–4, 1 starting 7 0 1,240 180 ms 5" in shown
 
 
 def test_no_services_says_how_to_start_one(server: ScriptedServer) -> None:

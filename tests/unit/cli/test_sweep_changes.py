@@ -8,11 +8,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from app.cli.main import main
-from tests.builders.sweep_answers import DOCUMENT, page, report, sweep, trial
+from tests.builders.sweep_answers import DOCUMENT, SWEEP_ID, page, report, sweep, trial
 from tests.doubles.scripted_server import ScriptedServer, failure, success
 
 CREATED = {"sweep_id": "sweep-2", "status": "PENDING", "message": "", "warnings": ["job.x: no effect"]}
-DELETED = {"sweep_id": "sweep-1", "jobs": 12, "jobs_left": 0}
+DELETED = {"sweep_id": SWEEP_ID, "jobs": 12, "jobs_left": 0}
 
 
 def run(*arguments: str, **options: Any) -> Result:
@@ -40,10 +40,10 @@ def sent(server: ScriptedServer, at: int = -1) -> tuple[str, str, Any]:
 def test_change_sends_what_was_given(server: ScriptedServer, options: list[str], body: dict[str, Any]) -> None:
     server.script(success(sweep()))
 
-    answer = run("change", "sweep-1", *options)
+    answer = run("change", SWEEP_ID, *options)
 
-    assert sent(server) == ("PATCH", "/v1/sweeps/sweep-1", body)
-    assert (answer.exit_code, answer.stdout) == (0, "sweep-1 RUNNING\n")
+    assert sent(server) == ("PATCH", f"/v1/sweeps/{SWEEP_ID}", body)
+    assert (answer.exit_code, answer.stdout) == (0, f"{SWEEP_ID} RUNNING\n")
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_change_sends_what_was_given(server: ScriptedServer, options: list[str],
     ],
 )
 def test_change_refuses_what_has_no_meaning(server: ScriptedServer, options: list[str], said: str) -> None:
-    answer = run("change", "sweep-1", *options)
+    answer = run("change", SWEEP_ID, *options)
 
     assert (answer.exit_code, said in answer.stderr, server.seen) == (2, True, [])
 
@@ -67,11 +67,11 @@ def test_fork_takes_its_changes_from_a_file_and_options_win(server: ScriptedServ
     file.write_text("name: other\nmethod: {name: gp}\nbudget: {max_trials: 9, target: 1.0}\n")
     server.script(success(CREATED, 201))
 
-    answer = run("fork", "sweep-1", "--file", str(file), "--max-trials", "20", "--no-patience", "--name", "mine")
+    answer = run("fork", SWEEP_ID, "--file", str(file), "--max-trials", "20", "--no-patience", "--name", "mine")
 
     budget = {"max_trials": 20, "target": 1.0, "patience": None}
     body = {"name": "mine", "method": {"name": "gp"}, "budget": budget}
-    assert sent(server) == ("POST", "/v1/sweeps/sweep-1/fork", body)
+    assert sent(server) == ("POST", f"/v1/sweeps/{SWEEP_ID}/fork", body)
     assert (answer.exit_code, answer.stdout) == (0, "sweep-2\n")
     assert answer.stderr == "Warning: job.x: no effect\nFollow it with: trainyard sweep watch sweep-2\n"
 
@@ -80,7 +80,7 @@ def test_fork_sets_values_within_the_parts_of_its_sweep(server: ScriptedServer) 
     server.script(success(sweep(labels={"team": "a"})), success(CREATED, 201))
 
     answer = run(
-        *("fork", "sweep-1", "--set", "parameters.learning_rate.max=0.01", "--set", "method.startup_trials=5"),
+        *("fork", SWEEP_ID, "--set", "parameters.learning_rate.max=0.01", "--set", "method.startup_trials=5"),
         *("--set", "parameters.data_config.batch_size.values=[8, 16]", "--set", "labels.round=2"),
         *("--set", "parameters.data_config.seed=3", "--set", "budget.target=1.2", "--max-trials", "80"),
     )
@@ -102,9 +102,13 @@ def test_fork_sets_values_within_the_parts_of_its_file(server: ScriptedServer, t
     file.write_text("method: {name: gp}\n")
     server.script(success(CREATED, 201))
 
-    run("fork", "sweep-1", "--file", str(file), "--set", "method.seed=9", "--set", "name=mine")
+    run("fork", SWEEP_ID, "--file", str(file), "--set", "method.seed=9", "--set", "name=mine")
 
-    assert sent(server) == ("POST", "/v1/sweeps/sweep-1/fork", {"method": {"name": "gp", "seed": 9}, "name": "mine"})
+    assert sent(server) == (
+        "POST",
+        f"/v1/sweeps/{SWEEP_ID}/fork",
+        {"method": {"name": "gp", "seed": 9}, "name": "mine"},
+    )
 
 
 @pytest.mark.parametrize(
@@ -115,7 +119,7 @@ def test_fork_sets_values_within_the_parts_of_its_file(server: ScriptedServer, t
     ],
 )
 def test_fork_sets_nothing_of_what_stays_as_it_is(server: ScriptedServer, path: str, said: str) -> None:
-    answer = run("fork", "sweep-1", "--set", f"{path}=3")
+    answer = run("fork", SWEEP_ID, "--set", f"{path}=3")
 
     assert (answer.exit_code, said in answer.stderr, server.seen) == (2, True, [])
 
@@ -124,7 +128,7 @@ def test_fork_refuses_a_budget_of_the_file_that_is_no_object(tmp_path: Path) -> 
     file = tmp_path / "fork.json"
     file.write_text('{"budget": [3]}')
 
-    answer = run("fork", "sweep-1", "--file", str(file), "--max-trials", "20")
+    answer = run("fork", SWEEP_ID, "--file", str(file), "--max-trials", "20")
 
     assert (answer.exit_code, "budget of the file must be an object" in answer.stderr) == (2, True)
 
@@ -132,7 +136,7 @@ def test_fork_refuses_a_budget_of_the_file_that_is_no_object(tmp_path: Path) -> 
 def test_fork_without_changes_and_as_json(server: ScriptedServer) -> None:
     server.script(success(CREATED, 201))
 
-    answer = run("fork", "sweep-1", "--json")
+    answer = run("fork", SWEEP_ID, "--json")
 
     assert (sent(server)[2], bool(server.seen[0][2]["Idempotency-Key"])) == ({}, True)
     assert json.loads(answer.stdout) == CREATED
@@ -141,7 +145,7 @@ def test_fork_without_changes_and_as_json(server: ScriptedServer) -> None:
 def test_fork_is_followed_to_its_end(server: ScriptedServer) -> None:
     server.script(success(CREATED, 201), success(sweep("CANCELLED")), success(page()))
 
-    answer = run("fork", "sweep-1", "--watch")
+    answer = run("fork", SWEEP_ID, "--watch")
 
     assert (answer.exit_code, answer.stdout.startswith("Created sweep-2\n")) == (3, True)
 
@@ -152,10 +156,10 @@ def test_a_trial_is_shown_with_its_decisions(server: ScriptedServer) -> None:
     found = trial(4, "STOPPED", step=300, reports=reports, objectives=[1.5], reason="rank 4 of 4", promoted=True)
     server.script(success({**found, "forked_from": 2, "steps_saved": 50}), success(sweep()))
 
-    text = run("trial", "sweep-1", "4").stdout
+    text = run("trial", SWEEP_ID, "4").stdout
 
     lines = [" ".join(line.split()) for line in text.splitlines()]
-    assert lines[:2] == ["trial 4 of sweep-1", "state stopped"]
+    assert lines[:2] == [f"trial 4 of {SWEEP_ID}", "state stopped"]
     for line in (
         "reason rank 4 of 4",
         "eval_loss 1.5",
@@ -173,7 +177,7 @@ def test_a_trial_is_shown_with_its_decisions(server: ScriptedServer) -> None:
 def test_a_trial_as_json(server: ScriptedServer) -> None:
     server.script(success(trial(4)), success(sweep()))
 
-    assert json.loads(run("trial", "sweep-1", "4", "--json").stdout)["number"] == 4
+    assert json.loads(run("trial", SWEEP_ID, "4", "--json").stdout)["number"] == 4
 
 
 def test_values_by_hand_have_the_types_of_the_document(server: ScriptedServer) -> None:
@@ -187,11 +191,11 @@ def test_values_by_hand_have_the_types_of_the_document(server: ScriptedServer) -
     server.script(success(sweep(document={**DOCUMENT, "parameters": parameters})), success(trial(7), 201))
 
     answer = run(
-        *("add", "sweep-1", "learning_rate=1e-4", "data_config.batch_size=8", "lr_scheduler_type=linear", "version=2"),
+        *("add", SWEEP_ID, "learning_rate=1e-4", "data_config.batch_size=8", "lr_scheduler_type=linear", "version=2"),
         *("dropout=0", "flag=true", "environment.MODE=1", "unknown=a=b"),
     )
 
-    assert sent(server)[:2] == ("POST", "/v1/sweeps/sweep-1/trials")
+    assert sent(server)[:2] == ("POST", f"/v1/sweeps/{SWEEP_ID}/trials")
     assert json.dumps(sent(server)[2]["values"]) == json.dumps(
         {
             "learning_rate": 0.0001,
@@ -212,7 +216,7 @@ def test_values_by_hand_have_the_types_of_the_document(server: ScriptedServer) -
     [(["learning_rate"], "write NAME=VALUE"), (["=1"], "write NAME=VALUE"), (["a=1", "a=2"], "a is given twice")],
 )
 def test_what_is_no_assignment_is_refused(server: ScriptedServer, assignments: list[str], said: str) -> None:
-    answer = run("add", "sweep-1", *assignments)
+    answer = run("add", SWEEP_ID, *assignments)
 
     assert (answer.exit_code, said in answer.stderr, server.seen) == (2, True, [])
 
@@ -228,17 +232,17 @@ def test_what_is_no_assignment_is_refused(server: ScriptedServer, assignments: l
 def test_requests_to_a_trial(server: ScriptedServer, command: str, path: str, state: str, said: str) -> None:
     server.script(success(trial(3, state)))
 
-    answer = run(command, "sweep-1", "3")
+    answer = run(command, SWEEP_ID, "3")
 
-    assert sent(server) == ("POST", f"/v1/sweeps/sweep-1/trials/3/{path}", {})
+    assert sent(server) == ("POST", f"/v1/sweeps/{SWEEP_ID}/trials/3/{path}", {})
     assert (answer.exit_code, answer.stdout) == (0, said)
-    assert json.loads(run(command, "sweep-1", "3", "--json").stdout)["number"] == 3
+    assert json.loads(run(command, SWEEP_ID, "3", "--json").stdout)["number"] == 3
 
 
 def test_a_refusal_of_the_server_is_one_line(server: ScriptedServer) -> None:
     server.script(failure(409, {"code": "INVALID_STATE", "message": "it has ended"}))
 
-    answer = run("promote", "sweep-1", "3")
+    answer = run("promote", SWEEP_ID, "3")
 
     assert (answer.exit_code, answer.stderr) == (1, "Error: INVALID_STATE: it has ended\n")
 
@@ -247,20 +251,20 @@ def test_delete_with_jobs_asks_first(server: ScriptedServer) -> None:
     shown = success(sweep("COMPLETED", trials_by_state={"COMPLETED": 12}))
     server.script(shown, shown, success(DELETED))
 
-    refused = run("delete", "sweep-1", "--jobs", input="n\n")
-    confirmed = run("delete", "sweep-1", "--jobs", input="y\n")
+    refused = run("delete", SWEEP_ID, "--jobs", input="n\n")
+    confirmed = run("delete", SWEEP_ID, "--jobs", input="y\n")
 
     assert (refused.exit_code, "Delete support-lr and the jobs of its 12 trials" in refused.stderr) == (1, True)
     assert [each[0] for each in server.seen] == ["GET", "GET", "DELETE"]
-    assert (confirmed.exit_code, confirmed.stdout) == (0, "sweep-1 deleted, and 12 jobs\n")
+    assert (confirmed.exit_code, confirmed.stdout) == (0, f"{SWEEP_ID} deleted, and 12 jobs\n")
 
 
 def test_delete_with_jobs_says_how_many(server: ScriptedServer) -> None:
     server.script(success(DELETED), success({**DELETED, "jobs_left": 2}), success(DELETED))
 
-    done, left, for_programs = (run("delete", "sweep-1", "--jobs", "--yes", *more) for more in ([], [], ["--json"]))
+    done, left, for_programs = (run("delete", SWEEP_ID, "--jobs", "--yes", *more) for more in ([], [], ["--json"]))
 
-    assert sent(server)[:2] == ("DELETE", "/v1/sweeps/sweep-1?jobs=true")
-    assert (done.stdout, done.stderr) == ("sweep-1 deleted, and 12 jobs\n", "")
+    assert sent(server)[:2] == ("DELETE", f"/v1/sweeps/{SWEEP_ID}?jobs=true")
+    assert (done.stdout, done.stderr) == (f"{SWEEP_ID} deleted, and 12 jobs\n", "")
     assert "still deleting the files of 2 of them" in left.stderr
-    assert json.loads(for_programs.stdout) == {"sweep_id": "sweep-1", "deleted": True, "jobs": 12, "jobs_left": 0}
+    assert json.loads(for_programs.stdout) == {"sweep_id": SWEEP_ID, "deleted": True, "jobs": 12, "jobs_left": 0}

@@ -10,15 +10,17 @@ from click.testing import CliRunner, Result
 from app.cli.client import watch as watching
 from app.cli.client.sweeps import watch as sweep_watching
 from app.cli.main import main
-from tests.builders.sweep_answers import DOCUMENT, page, report, sweep, trial
+from tests.builders.sweep_answers import DOCUMENT, SWEEP_ID, page, report, sweep, trial
 from tests.doubles.scripted_server import ScriptedServer, drop, failure, success
 
-CREATED = {"sweep_id": "sweep-1", "status": "PENDING", "message": "", "warnings": ["job.x: no effect"]}
+CREATED = {"sweep_id": SWEEP_ID, "status": "PENDING", "message": "", "warnings": ["job.x: no effect"]}
 PLAN = {
     "valid": True,
     "grid_size": None,
+    "device_hours_at_most": 2.5,
     "rungs": [{"rung": 100, "trials": 60.0}, {"rung": 300, "trials": 20.0}],
     "suggestions": [{"learning_rate": 1e-4}],
+    "trunks": [{"trial": 4, "forked_from": 1, "step": 80}],
     "warnings": ["no node is free"],
 }
 
@@ -51,8 +53,8 @@ def test_submit_sends_the_document_and_prints_the_id(server: ScriptedServer, fil
     method, path, headers, body = server.seen[0]
     assert (method, path, json.loads(body)) == ("POST", "/v1/sweeps", DOCUMENT)
     assert (headers["X-Project"], bool(headers["Idempotency-Key"])) == ("red", True)
-    assert (answer.exit_code, answer.stdout) == (0, "sweep-1\n")
-    assert answer.stderr == "Warning: job.x: no effect\nFollow it with: trainyard sweep watch sweep-1\n"
+    assert (answer.exit_code, answer.stdout) == (0, f"{SWEEP_ID}\n")
+    assert answer.stderr == f"Warning: job.x: no effect\nFollow it with: trainyard sweep watch {SWEEP_ID}\n"
 
 
 def test_submit_reads_yaml_from_standard_input_and_prints_json(server: ScriptedServer) -> None:
@@ -72,6 +74,9 @@ def test_dry_run_shows_rungs_and_first_values(server: ScriptedServer, file: str)
     assert paths(server) == ["/v1/sweeps?dry_run=true"] * 2
     assert "300   20" in for_people.stdout
     assert "learning_rate 1e-4" in for_people.stdout
+    words = [line.split() for line in for_people.stdout.splitlines()]
+    assert ["4", "trial", "1", "80"] in words
+    assert ["device", "hours", "at", "most", "2.5"] in words
     assert for_people.stderr == "Warning: no node is free\n"
     assert json.loads(for_programs.stdout) == PLAN
 
@@ -133,7 +138,7 @@ def test_submit_and_watch_to_a_good_end(server: ScriptedServer, file: str) -> No
 
     assert answer.exit_code == 0
     lines = [line.partition("  ")[2] for line in answer.stdout.splitlines()]
-    assert answer.stdout.startswith("Created sweep-1\n")
+    assert answer.stdout.startswith(f"Created {SWEEP_ID}\n")
     assert lines[1].endswith("trial 0 of 60   14.20 of 40 device hours   PENDING")
     assert lines[2:-1] == [
         "RUNNING",
@@ -146,15 +151,15 @@ def test_submit_and_watch_to_a_good_end(server: ScriptedServer, file: str) -> No
         "best 1.412 (#0): learning_rate 2.1e-4, batch_size 16, lr_scheduler_type linear",
         "COMPLETED",
     ]
-    assert answer.stdout.splitlines()[-1].startswith("sweep-1 COMPLETED after 12:30, 2 trials: 1 done, 1 stopped; ")
-    assert answer.stderr.endswith("Train the best once more: trainyard sweep best sweep-1 --submit\n")
+    assert answer.stdout.splitlines()[-1].startswith(f"{SWEEP_ID} COMPLETED after 12:30, 2 trials: 1 done, 1 stopped; ")
+    assert answer.stderr.endswith(f"Train the best once more: trainyard sweep best {SWEEP_ID} --submit\n")
 
 
 @pytest.mark.parametrize("status", ["FAILED", "CANCELLED"])
 def test_watch_exits_with_3_unless_the_sweep_completed(server: ScriptedServer, status: str) -> None:
     server.script(success(sweep(status, status_reason="too many trials failed")), success(page()))
 
-    answer = run("watch", "sweep-1")
+    answer = run("watch", SWEEP_ID)
 
     assert answer.exit_code == 3
     assert answer.stdout.endswith("0 trials; too many trials failed\n")
@@ -165,7 +170,7 @@ def test_watch_prints_the_sweep_as_a_line_of_json_each_time_it_changed(server: S
         success(sweep("PENDING")), success(sweep("PENDING")), success(sweep("PAUSED")), success(sweep("CANCELLED"))
     )
 
-    answer = run("watch", "sweep-1", "--json")
+    answer = run("watch", SWEEP_ID, "--json")
 
     found = [json.loads(line)["status"] for line in answer.stdout.splitlines()]
     assert (answer.exit_code, found) == (3, ["PENDING", "PAUSED", "CANCELLED"])
@@ -174,7 +179,7 @@ def test_watch_prints_the_sweep_as_a_line_of_json_each_time_it_changed(server: S
 def test_watch_continues_when_the_server_was_away(server: ScriptedServer) -> None:
     server.script(success(sweep("PENDING")), drop, drop, success(sweep("CANCELLED")), success(page()))
 
-    answer = run("watch", "sweep-1")
+    answer = run("watch", SWEEP_ID)
 
     assert answer.exit_code == 3
     assert answer.stdout.count("the sweep continues; waiting for the server") == 1
@@ -185,7 +190,7 @@ def test_trials_that_ended_before_are_not_repeated(server: ScriptedServer) -> No
     trials = page(trial(1, "CANCELLED"), trial(0, "COMPLETED", objectives=[1.0]))
     server.script(success(ended), success(trials), success(trials))
 
-    assert "#0" not in run("watch", "sweep-1").stdout
+    assert "#0" not in run("watch", SWEEP_ID).stdout
 
 
 def test_only_trials_that_may_have_changed_are_read(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,11 +201,17 @@ def test_only_trials_that_may_have_changed_are_read(server: ScriptedServer, monk
     last = sweep("CANCELLED", best=0, trials_by_state={"CANCELLED": 1, "COMPLETED": 3})
     server.script(success(now), success(first), success(best), success(last), success(first), success(page()))
 
-    run("watch", "sweep-1", "--json")
+    run("watch", SWEEP_ID, "--json")
 
-    newest = "/v1/sweeps/sweep-1/trials?page_size=100&order_by=-number"
+    newest = f"/v1/sweeps/{SWEEP_ID}/trials?page_size=100&order_by=-number"
     asked = [path.replace("order_by=-number&page_size=100", "page_size=100&order_by=-number") for path in paths(server)]
-    assert asked == ["/v1/sweeps/sweep-1", newest, "/v1/sweeps/sweep-1/trials/0", "/v1/sweeps/sweep-1", newest]
+    assert asked == [
+        f"/v1/sweeps/{SWEEP_ID}",
+        newest,
+        f"/v1/sweeps/{SWEEP_ID}/trials/0",
+        f"/v1/sweeps/{SWEEP_ID}",
+        newest,
+    ]
 
 
 def test_list_shows_a_line_for_each(server: ScriptedServer) -> None:
@@ -224,21 +235,21 @@ def test_list_without_sweeps_and_as_json(server: ScriptedServer) -> None:
 def test_show_says_what_varies_and_what_was_found(server: ScriptedServer) -> None:
     server.script(success(sweep(best=3, trials_by_state={"RUNNING": 1, "COMPLETED": 3}, pending_reason="no room")))
 
-    text = run("show", "sweep-1").stdout
+    text = run("show", SWEEP_ID).stdout
 
     assert "1e-5 to 0.001, log" in text
     assert "4 to 32 in steps of 4" in text
     assert "0 to 0.2, only if lr_scheduler_type is cosine" in text
     assert "running=1, done=3" in text
     assert "no room" in text
-    assert json.loads(run("show", "sweep-1", "--json").stdout)["sweep_id"] == "sweep-1"
+    assert json.loads(run("show", SWEEP_ID, "--json").stdout)["sweep_id"] == SWEEP_ID
 
 
 def test_trials_are_listed_with_their_jobs(server: ScriptedServer) -> None:
     listed = page(trial(0, "COMPLETED", step=900, objectives=[1.412]), trial(1, "FAILED", reason="OUT_OF_MEMORY: a"))
     server.script(success(sweep()), success(listed))
 
-    answer = run("trials", "sweep-1", "--state", "failed", "--state", "completed")
+    answer = run("trials", SWEEP_ID, "--state", "failed", "--state", "completed")
 
     assert "state=FAILED&state=COMPLETED" in paths(server)[1]
     assert "OUT_OF_MEMORY: a" in answer.stdout
@@ -253,9 +264,9 @@ def best_answers(*numbers: int) -> dict[str, Any]:
 def test_best_is_listed(server: ScriptedServer) -> None:
     server.script(success(sweep(best=3)), success(best_answers(3, 1)))
 
-    answer = run("best", "sweep-1", "--top", "2")
+    answer = run("best", SWEEP_ID, "--top", "2")
 
-    assert paths(server)[1] == "/v1/sweeps/sweep-1/best?top=2"
+    assert paths(server)[1] == f"/v1/sweeps/{SWEEP_ID}/best?top=2"
     assert [line.split()[0] for line in answer.stdout.splitlines()] == ["#", "3", "1"]
 
 
@@ -263,11 +274,25 @@ def test_best_is_submitted_in_the_project_of_its_sweep(server: ScriptedServer) -
     submitted = {"job_id": "job-9", "status": "PENDING", "message": "", "warnings": []}
     server.script(success(sweep(project="red")), success(best_answers(3)), success(submitted, 201))
 
-    answer = run("best", "sweep-1", "--submit")
+    answer = run("best", SWEEP_ID, "--submit")
 
-    assert paths(server)[1:] == ["/v1/sweeps/sweep-1/best?top=1&document=true", "/v1/jobs"]
+    assert paths(server)[1:] == [f"/v1/sweeps/{SWEEP_ID}/best?top=1&document=true", "/v1/jobs"]
     assert (server.seen[2][2]["X-Project"], json.loads(server.seen[2][3])) == ("red", {"name": "best-3"})
     assert (answer.exit_code, answer.stdout) == (0, "job-9\n")
+
+
+def test_best_is_submitted_with_the_data_that_was_split_off(server: ScriptedServer) -> None:
+    submitted = {"job_id": "job-9", "status": "PENDING", "message": "", "warnings": []}
+    split, whole = ({"data_config": {"validation_split": share}} for share in (0.1, 0.0))
+    answers = [{"trials": [trial(3, "COMPLETED", objectives=[1.4], document=document)]} for document in (split, whole)]
+    answered = [success(each) for each in answers]
+    server.script(success(sweep()), answered[0], success(submitted, 201), success(sweep()), answered[1])
+
+    done, refused = (run("best", SWEEP_ID, "--submit", "--all-data") for _ in range(2))
+
+    assert (done.exit_code, json.loads(server.seen[2][3])["data_config"]) == (0, {"validation_split": 0.0})
+    assert "splits nothing off" in refused.stderr
+    assert "--all-data changes what --submit" in run("best", SWEEP_ID, "--all-data").stderr
 
 
 @pytest.mark.parametrize(
@@ -282,7 +307,7 @@ def test_without_a_best_trial_nothing_is_submitted(
 ) -> None:
     server.script(success(sweep()), success(best_answers(*found)))
 
-    answer = run("best", "sweep-1", "--submit", *options)
+    answer = run("best", SWEEP_ID, "--submit", *options)
 
     assert (answer.exit_code, said in answer.stderr) == (1, True)
 
@@ -290,12 +315,12 @@ def test_without_a_best_trial_nothing_is_submitted(
 def test_of_several_objectives_one_is_chosen(server: ScriptedServer) -> None:
     document = {**DOCUMENT, "objective": [{"metric": "eval_loss"}, {"metric": "report.gpu_time_ms"}]}
     server.script(success(sweep(document=document)), success(best_answers(1, 3)))
-    asked = run("best", "sweep-1", "--submit")
+    asked = run("best", SWEEP_ID, "--submit")
     server.script(
         success(sweep(document=document)), success(best_answers(1, 3)), success({"job_id": "job-9", "status": ""}, 201)
     )
 
-    chosen = run("best", "sweep-1", "--submit", "--trial", "3")
+    chosen = run("best", SWEEP_ID, "--submit", "--trial", "3")
 
     assert "choose one by --trial: 1, 3" in asked.stderr
     assert (chosen.exit_code, json.loads(server.seen[-1][3])) == (0, {"name": "best-3"})
@@ -305,7 +330,7 @@ def test_an_earlier_result_is_chosen_by_its_number(server: ScriptedServer) -> No
     answers = best_answers(-2, 3)
     server.script(success(sweep()), success(answers), success({"job_id": "job-9", "status": ""}, 201))
 
-    chosen = run("best", "sweep-1", "--submit", "--trial", "-2")
+    chosen = run("best", SWEEP_ID, "--submit", "--trial", "-2")
 
     assert (chosen.exit_code, json.loads(server.seen[-1][3])) == (0, {"name": "best--2"})
 
@@ -313,22 +338,22 @@ def test_an_earlier_result_is_chosen_by_its_number(server: ScriptedServer) -> No
 def test_a_best_result_of_an_earlier_sweep_is_no_trial_to_read(server: ScriptedServer) -> None:
     server.script(success(sweep("COMPLETED", best=-2, trials=1)), success(page(trial(0, "COMPLETED"))))
 
-    answer = run("watch", "sweep-1", "--json")
+    answer = run("watch", SWEEP_ID, "--json")
 
     assert answer.exit_code == 0
-    assert paths(server) == ["/v1/sweeps/sweep-1", "/v1/sweeps/sweep-1/trials?order_by=-number&page_size=100"]
+    assert paths(server) == [f"/v1/sweeps/{SWEEP_ID}", f"/v1/sweeps/{SWEEP_ID}/trials?order_by=-number&page_size=100"]
 
 
 def test_replay_exits_with_3_when_something_differs(server: ScriptedServer) -> None:
     difference = {"what": "suggestion", "number": 3, "rung": None, "stored": {"lr": 0.1}, "replayed": {"lr": 0.2}}
-    server.script(
-        success({"is_equal": True, "suggestions": 4, "decisions": 7, "differences": []}),
-        success({"is_equal": False, "suggestions": 4, "decisions": 7, "differences": [difference]}),
-    )
+    whole = {"is_equal": True, "suggestions": 4, "decisions": 7, "differences": [], "to": 3, "next_from": None}
+    odd = {**whole, "is_equal": False, "differences": [difference]}
+    server.script(success({**whole, "next_from": 4}), success({**whole, "to": 7}), success(odd))
 
-    equal, different = run("replay", "sweep-1"), run("replay", "sweep-1")
+    equal, different = (run("replay", SWEEP_ID), run("replay", SWEEP_ID, "--from", "2", "--to", "3"))
 
-    assert (equal.exit_code, equal.stdout) == (0, "4 suggestions, 7 decisions at rungs: all equal\n")
+    assert (equal.exit_code, equal.stdout) == (0, "8 suggestions, 14 decisions at rungs: all equal\n")
+    assert [path.partition("?")[2] for path in paths(server)] == ["from=0", "from=4", "from=2&to=3"]
     assert different.exit_code == 3
     assert "1 differ" in different.stdout
     assert "suggestion  3        lr=0.1  lr=0.2" in different.stdout
@@ -337,11 +362,11 @@ def test_replay_exits_with_3_when_something_differs(server: ScriptedServer) -> N
 @pytest.mark.parametrize(
     ("arguments", "path", "body"),
     [
-        (["pause", "sweep-1"], "pause", {"trials": "pause"}),
-        (["pause", "sweep-1", "--finish"], "pause", {"trials": "finish"}),
-        (["resume", "sweep-1"], "resume", {}),
-        (["stop", "sweep-1"], "stop", {}),
-        (["cancel", "sweep-1", "--reason", "enough"], "cancel", {"reason": "enough"}),
+        (["pause", SWEEP_ID], "pause", {"trials": "pause"}),
+        (["pause", SWEEP_ID, "--finish"], "pause", {"trials": "finish"}),
+        (["resume", SWEEP_ID], "resume", {}),
+        (["stop", SWEEP_ID], "stop", {}),
+        (["cancel", SWEEP_ID, "--reason", "enough"], "cancel", {"reason": "enough"}),
     ],
 )
 def test_requests_to_a_sweep(server: ScriptedServer, arguments: list[str], path: str, body: dict[str, Any]) -> None:
@@ -349,18 +374,18 @@ def test_requests_to_a_sweep(server: ScriptedServer, arguments: list[str], path:
 
     answer = run(*arguments)
 
-    assert (server.seen[0][1], json.loads(server.seen[0][3])) == (f"/v1/sweeps/sweep-1/{path}", body)
-    assert answer.stdout == "sweep-1 PAUSED\n"
+    assert (server.seen[0][1], json.loads(server.seen[0][3])) == (f"/v1/sweeps/{SWEEP_ID}/{path}", body)
+    assert answer.stdout == f"{SWEEP_ID} PAUSED\n"
 
 
 def test_delete_and_refusals(server: ScriptedServer) -> None:
     server.script(success(None))
-    deleted = run("delete", "sweep-1")
+    deleted = run("delete", SWEEP_ID)
     server.script(failure(409, {"code": "INVALID_STATE", "message": "it runs"}))
 
-    refused = run("delete", "sweep-1")
+    refused = run("delete", SWEEP_ID)
 
-    assert (deleted.exit_code, deleted.stdout, server.seen[0][0]) == (0, "sweep-1 deleted\n", "DELETE")
+    assert (deleted.exit_code, deleted.stdout, server.seen[0][0]) == (0, f"{SWEEP_ID} deleted\n", "DELETE")
     assert (refused.exit_code, refused.stderr) == (1, "Error: INVALID_STATE: it runs\n")
 
 
@@ -368,7 +393,7 @@ def test_a_best_document_with_masked_secrets_is_not_submitted(server: ScriptedSe
     document = {"name": "best", "training_config": {"environment": {"MY_TOKEN": "***"}}}
     server.script(success(sweep()), success({"trials": [trial(1, document=document)]}))
 
-    refused = run("best", "sweep-1", "--submit")
+    refused = run("best", SWEEP_ID, "--submit")
 
     assert refused.exit_code == 1
     assert "training_config.environment.MY_TOKEN" in refused.stderr

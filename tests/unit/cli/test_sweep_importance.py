@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from tests.builders.sweep_answers import SWEEP_ID
 from tests.doubles.scripted_server import Answer, ScriptedServer, failure, success
 from tests.systems.commands import run, run_json
 
@@ -35,7 +36,7 @@ def drawn(text: str) -> Answer:
 def test_people_see_bars(server: ScriptedServer) -> None:
     server.script(success(FOUND))
 
-    answer = run("sweep", "importance", "sweep-1")
+    answer = run("sweep", "importance", SWEEP_ID)
 
     assert (answer.exit_code, answer.stderr) == (0, "")
     assert answer.stdout.splitlines() == [
@@ -46,40 +47,42 @@ def test_people_see_bars(server: ScriptedServer) -> None:
         "packing          0%",
         "constant: weight_decay",
     ]
-    assert [(method, path) for method, path, _, _ in server.seen] == [("GET", "/v1/sweeps/sweep-1/figures/importance")]
+    assert [(method, path) for method, path, _, _ in server.seen] == [
+        ("GET", f"/v1/sweeps/{SWEEP_ID}/figures/importance")
+    ]
 
 
 def test_programs_see_the_whole_answer(server: ScriptedServer) -> None:
     server.script(success({**FOUND, "objective": None}))
 
-    assert run_json("sweep", "importance", "sweep-1") == {**FOUND, "objective": None}
-    assert "what matters for the Pareto front:" in run("sweep", "importance", "sweep-1").stdout
+    assert run_json("sweep", "importance", SWEEP_ID) == {**FOUND, "objective": None}
+    assert "what matters for the Pareto front:" in run("sweep", "importance", SWEEP_ID).stdout
 
 
 def test_a_picture_is_written_as_it_comes(server: ScriptedServer, tmp_path: Path) -> None:
     server.script(success(FOUND), drawn(DRAWN))
 
-    answer = run("sweep", "importance", "sweep-1", "--objective", "a b", "--picture", str(tmp_path / "i.svg"))
+    answer = run("sweep", "importance", SWEEP_ID, "--objective", "a b", "--picture", str(tmp_path / "i.svg"))
 
     assert (answer.exit_code, answer.stderr) == (0, f"Wrote {tmp_path / 'i.svg'}\n")
     assert (tmp_path / "i.svg").read_text(encoding="utf-8") == DRAWN
-    assert [path for _, path, _, _ in server.seen] == ["/v1/sweeps/sweep-1/figures/importance?objective=a+b"] * 2
+    assert [path for _, path, _, _ in server.seen] == [f"/v1/sweeps/{SWEEP_ID}/figures/importance?objective=a+b"] * 2
     assert [headers["Accept"] for _, _, headers, _ in server.seen] == ["application/json", "image/svg+xml"]
 
 
 def test_too_few_trials_are_no_error(server: ScriptedServer) -> None:
     server.script(success({**FOUND, "completed": 3, "parameters": []}))
 
-    answer = run("sweep", "importance", "sweep-1")
+    answer = run("sweep", "importance", SWEEP_ID)
 
     assert (answer.exit_code, answer.stdout) == (0, "importances need 10 completed trials, and there are 3\n")
 
 
 def test_refusals_and_files_that_can_not_be_written_are_one_line(server: ScriptedServer, tmp_path: Path) -> None:
-    server.script(failure(404, {"code": "NOT_FOUND", "message": "no sweep sweep-1"}), success(FOUND), drawn(DRAWN))
+    server.script(failure(404, {"code": "NOT_FOUND", "message": f"no sweep {SWEEP_ID}"}), success(FOUND), drawn(DRAWN))
 
-    missing = run("sweep", "importance", "sweep-1")
-    unwritable = run("sweep", "importance", "sweep-1", "--picture", str(tmp_path / "none" / "i.svg"))
+    missing = run("sweep", "importance", SWEEP_ID)
+    unwritable = run("sweep", "importance", SWEEP_ID, "--picture", str(tmp_path / "none" / "i.svg"))
 
-    assert (missing.exit_code, "no sweep sweep-1" in missing.stderr) == (1, True)
+    assert (missing.exit_code, f"no sweep {SWEEP_ID}" in missing.stderr) == (1, True)
     assert (unwritable.exit_code, "i.svg can't be written" in unwritable.stderr) == (1, True)

@@ -6,7 +6,7 @@ import pytest
 
 from app.cli.client.sweeps import table
 from app.cli.client.sweeps.views import Snapshot, shown
-from tests.builders.sweep_answers import DOCUMENT, VALUES, report, sweep, trial
+from tests.builders.sweep_answers import DOCUMENT, SWEEP_ID, VALUES, report, sweep, trial
 from trainyard.records import Sweep, Trial
 
 
@@ -22,7 +22,7 @@ def test_header_says_method_trials_best_device_hours_and_time_left() -> None:
     running = sweep(best=17, trials_by_state={"RUNNING": 2, "COMPLETED": 21}, eta_seconds=4210.0)
 
     assert table.header(of(running)) == (
-        "sweep-1 support-lr   tpe + asha (100, 300, 900 steps)   trial 23 of 60   best 1.412 (#17)   "
+        f"{SWEEP_ID} support-lr   tpe + asha (100, 300, 900 steps)   trial 23 of 60   best 1.412 (#17)   "
         "14.20 of 40 device hours   about 1 h 10 min"
     )
 
@@ -49,7 +49,7 @@ def test_header_of_a_new_sweep_has_what_is_known() -> None:
     document = {**DOCUMENT, "early_stopping": {"name": "none"}, "method": {"name": "grid"}, "budget": {}}
 
     assert table.header(of(sweep("PENDING", document=document, device_hours=0.0))) == (
-        "sweep-1 support-lr   grid   trial 0   0.00 device hours"
+        f"{SWEEP_ID} support-lr   grid   trial 0   0.00 device hours"
     )
 
 
@@ -125,8 +125,25 @@ def test_ending_counts_trials_and_what_early_stopping_spared() -> None:
     trials = [trial(0, "STOPPED", step=100), trial(1, "COMPLETED", step=900)]
 
     assert table.ending(of(ended), cast("list[Trial]", trials)) == (
-        "sweep-1 COMPLETED after 12:30, 2 trials: 1 done, 1 stopped; early stopping spared 44% of all steps; "
+        f"{SWEEP_ID} COMPLETED after 12:30, 2 trials: 1 done, 1 stopped; early stopping spared 44% of all steps; "
         "best 1.412 (#1): learning_rate 2.1e-4, batch_size 16, lr_scheduler_type linear"
+    )
+
+
+def test_progress_has_the_values_by_number_and_what_is_spared() -> None:
+    ended = [trial(n, "COMPLETED", step=900, objectives=[3.0 - n]) for n in range(3)]
+    ended[2] |= {"steps_saved": 360, "forked_from": 0}
+    newest_first = [trial(3, "STOPPED", step=180), *reversed(ended)]
+
+    found, none = (
+        table.progress(of(sweep(trials_by_state=by)), cast("list[Trial]", trials))
+        for by, trials in (({"COMPLETED": 3, "STOPPED": 1}, newest_first), ({"RUNNING": 1}, [trial(0)]))
+    )
+
+    assert found == "eval_loss █▅▁   stopped early: 20% of all steps spared   shared trunks: 10%"
+    assert none == ""
+    assert "of the steps of the newest 4 trials spared" in table.progress(
+        of(sweep(trials_by_state={"COMPLETED": 90})), cast("list[Trial]", newest_first)
     )
 
 
@@ -134,7 +151,7 @@ def test_ending_of_a_failed_sweep_says_why() -> None:
     ended = sweep("FAILED", status_reason="the first 3 trials failed alike", trials_by_state={"FAILED": 3})
 
     assert table.ending(of(ended), ()) == (
-        "sweep-1 FAILED after 12:30, 3 trials: 3 failed; the first 3 trials failed alike"
+        f"{SWEEP_ID} FAILED after 12:30, 3 trials: 3 failed; the first 3 trials failed alike"
     )
 
 

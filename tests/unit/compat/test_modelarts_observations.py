@@ -36,11 +36,11 @@ def test_stages_begin_anew_with_each_scheduling():
 
 def test_events_have_a_level_and_a_source():
     found = [
-        observations.event_of(each)
+        observations.event_of(each, {"worker-0": range(2), "worker-1": range(2, 4)})
         for each in (
             event(0, "job.status", "TRAINING"),
             event(1, "job.status", "FAILED", message="it broke"),
-            event(2, "rank.exited", data={"node_rank": 1}, message="rank 3 exited"),
+            event(2, "rank.exited", data={"rank": 3}, message="rank 3 exited"),
             event(3, "job.warning", message="hm"),
         )
     ]
@@ -52,6 +52,22 @@ def test_events_have_a_level_and_a_source():
         ("Warning", "Job", "hm"),
     ]
     assert found[0]["time"] == "2026-01-01T12:00:00+00:00"
+
+
+def test_events_of_a_heterogeneous_job_name_its_tasks() -> None:
+    tasks = {"trainer-0": range(2), "rollout-0": range(2, 3), "rollout-1": range(3, 4)}
+    told = [
+        event(0, "attempt.started", message="attempt 1 trains on n1, n2"),
+        event(1, "rank.exited", data={"rank": 3}, message="rollout 1 ended"),
+        event(2, "task.restarted", data={"rank": 2}, message="rollout 0 starts again"),
+    ]
+
+    assert [observations.message_of(each, tasks).partition(" ")[0] for each in told] == [
+        "[trainer-0]",
+        "[rollout-1]",
+        "[rollout-0]",
+    ]
+    assert {observations.source_of(each) for each in told} == {"Task"}
 
 
 def test_minutes_without_a_sample_are_minus_one():

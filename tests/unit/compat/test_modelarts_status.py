@@ -162,6 +162,36 @@ def test_every_task_has_a_status():
     ]
 
 
+def instances(*codes: int | None) -> list[dict[str, Any]]:
+    """Of the roles trainer and rollout, which has all but the first."""
+    places = [("trainer", 0), *(("rollout", index) for index in range(len(codes) - 1))]
+    rows = zip(places, codes, strict=True)
+    ended = [{"role": role, "index": index, "node": "n1", "exit_code": code} for (role, index), code in rows]
+    return [{name: value for name, value in each.items() if value is not None} for each in ended]
+
+
+def test_tasks_of_a_heterogeneous_job_have_exit_codes_of_their_own():
+    tasks: list[dict[str, Any]] = [{"role": "trainer"}, {"role": "rollout", "task_resource": {"node_count": 2}}]
+    code = {"code_dir": "obs://a/b/", "boot_file": "obs://a/b/c.py"}
+    native = translated({}, tasks=[{**each, "algorithm": code} for each in tasks])
+    failed, done = (details_of(native, state=state) for state in (JobState.FAILED, JobState.COMPLETED))
+    failed.job.error_message = "boom"
+
+    of_failed = attempt(1, 0, 9, exit_code=3, end_related_task="rank-2", instances=instances(0, None, 3))
+    of_done = attempt(1, 0, 9, exit_code=0, end_reason="completed", instances=instances(0, 143, 0))
+
+    assert status_at(failed, of_failed)["task_statuses"] == [
+        {"task": "trainer-0", "exit_code": 0, "message": "completed"},
+        {"task": "rollout-0", "message": "stopped because rollout-1 had ended"},
+        {"task": "rollout-1", "exit_code": 3, "message": "boom"},
+    ]
+    assert status_at(done, of_done)["task_statuses"] == [
+        {"task": "trainer-0", "exit_code": 0, "message": "completed"},
+        {"task": "rollout-0", "exit_code": 143, "message": "stopped when all tasks but sidecars had ended"},
+        {"task": "rollout-1", "exit_code": 0, "message": "completed"},
+    ]
+
+
 def test_job_without_attempts_has_not_started():
     status = status_at(job())
 

@@ -104,9 +104,21 @@ def test_what_has_no_effect_is_named() -> None:
     }
     assert named(translated({}, tasks=[TRAINER, task])) == [
         "tasks.algorithm.engine.engine_name",
-        "tasks.algorithm.engine.run_user",
         "tasks.log_export_path.host_path",
+        "tasks.algorithm.engine.run_user",
     ]
+
+
+def test_the_user_of_all_tasks_is_the_jobs() -> None:
+    tasks = [
+        {**each, "algorithm": {**each["algorithm"], "engine": {"run_user": "1000"}}} for each in (TRAINER, ROLLOUT)
+    ]
+
+    native = translated({}, tasks=tasks)
+
+    assert native.document["resource_config"]["user"] == {"uid": 1000, "required": False}
+    assert named(native) == []
+    assert validated(SubmitJobSchema(), native.document).resource_config.user.uid == 1000
 
 
 def test_logs_of_tasks_lie_in_one_directory() -> None:

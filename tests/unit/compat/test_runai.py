@@ -165,8 +165,8 @@ def test_only_fields_of_the_chosen_kind_count_and_the_others_are_named():
         "spec.compute.migProfile",
         "spec.image",
         "spec.nodePools",
-        "spec.tty",
     ]
+    assert native.document["interactive_config"] == {"terminal": True}
     assert native.foreign[DIALECT]["spec"]["compute"] == compute
     assert native.document["resource_config"]["required_node_labels"] == ["a|b"]
 

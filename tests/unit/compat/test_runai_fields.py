@@ -15,7 +15,7 @@ TRAINING = {"name": "a", "projectId": "default", "clusterId": "c"}
 @pytest.mark.parametrize(
     ("spec", "named"),
     [
-        ({"image": "x", "tty": True, "stdin": False}, ["spec.tty"]),
+        ({"image": "x", "category": "Train", "stdin": False}, ["spec.category"]),
         ({"probes": {"readiness": {"periodSeconds": 1, "handler": {"httpGet": {"port": 1}}}}}, []),
         (
             {"ports": [{"container": 80, "external": 30_080, "serviceType": "NodePort", "toolName": "a"}]},

@@ -172,17 +172,40 @@ def test_readiness_is_asked_as_kubernetes_does(
     assert ignored_fields(native) == [f"spec.probes.readiness.{name}" for name in ignored]
 
 
-def test_ports_of_a_distributed_workload_are_those_of_its_first_rank() -> None:
-    url = {"container": 80, "name": "workers"}
+def test_ports_of_a_distributed_workload_are_those_of_its_first_rank_where_pods_are_equal() -> None:
+    url, probe = {"container": 80, "name": "workers"}, {"readiness": {"handler": {"httpGet": {"port": 80}}}}
+    first = {"exposedUrls": [{"container": 80, "name": "first"}], "probes": probe}
 
-    own = of_masters({"exposedUrls": [url]}, {"exposedUrls": [{"container": 81, "name": "first"}]})
-    same = of_masters({"exposedUrls": [url]}, {"command": "false"})
+    own = of_masters({"exposedUrls": [url], "probes": {"readiness": {**probe["readiness"], "periodSeconds": 5}}}, first)
+    same = of_masters({"exposedUrls": [url], "probes": probe}, {"command": "false"})
 
     assert [each["name"] for each in own.document["interactive_config"]["ports"]] == ["first"]
-    assert [each["name"] for each in same.document["interactive_config"]["ports"]] == ["workers"]
+    assert ignored_fields(own) == ["spec.exposedUrls", "spec.probes.readiness"]
+    assert same.document["interactive_config"]["ports"] == [{"name": "workers", "port": 80, "protocol": "http"}]
+    assert ignored_fields(same) == []
     shown = training_of(details_of(own), SERVED)
     assert shown["masterSpec"]["exposedUrls"][0]["url"].endswith("/ports/first/")
     assert "url" not in shown["spec"]["exposedUrls"][0]
+
+
+def test_a_master_that_differs_and_the_first_worker_have_ports_of_their_own() -> None:
+    url = {"container": 80, "name": "board"}
+    workers = {"exposedUrls": [url], "ports": [{"container": 80, "name": "same"}, {"container": 9}], "numWorkers": 2}
+
+    native = of_masters(workers, {"command": "lead", "exposedUrls": [url], "ports": [{"container": 9}]})
+
+    validated(SubmitJobSchema(), native.document)
+    of_worker = {"role": "worker", "index": 0}
+    assert native.document["interactive_config"]["ports"] == [
+        {"name": "board", "port": 80, "protocol": "http"},
+        {"name": "port-80", "port": 80, "protocol": "http", **of_worker},
+        {"name": "port-9", "port": 9, "protocol": "tcp"},
+        {"name": "port-9-2", "port": 9, "protocol": "tcp", **of_worker},
+    ]
+    assert ignored_fields(native) == []
+    shown = training_of(details_of(native), SERVED)
+    assert shown["masterSpec"]["exposedUrls"][0]["url"].endswith("/ports/board/")
+    assert shown["spec"]["exposedUrls"][0]["url"].endswith("/ports/port-80/")
 
 
 def test_answers_have_the_addresses_of_the_gateway() -> None:

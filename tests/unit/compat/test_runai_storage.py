@@ -43,10 +43,7 @@ def test_volumes_are_data_that_the_words_refer_to():
             "workingDir": "/mnt/code/src",
             "environmentVariables": [{"name": "DATA_PATH", "value": "/mnt/claim"}],
             "storage": {
-                "hostPath": [
-                    {"name": "sets", "path": "/srv/sets", "mountPath": "/mnt/sets", "readOnly": True},
-                    {"name": "etc", "path": "/etc", "mountPath": "/mnt/etc"},
-                ],
+                "hostPath": [{"name": "sets", "path": "/srv/sets", "mountPath": "/mnt/sets", "readOnly": True}],
                 "pvc": [
                     {"existingPvc": True, "claimName": "team", "path": "/mnt/claim", "readOnly": False},
                     {"name": "new", "claimName": "fresh", "path": "/mnt/fresh"},
@@ -63,7 +60,7 @@ def test_volumes_are_data_that_the_words_refer_to():
         "--more=$(TRAINYARD_DATA_0)/deep:/mnt/setsx",
     ]
     assert native.document["training_config"]["environment"] == {"DATA_PATH": "/mnt/claim"}
-    assert ignored_fields(native) == ["spec.storage.hostPath.etc", "spec.workingDir"]
+    assert ignored_fields(native) == ["spec.workingDir"]
     assert native.document["resource_config"]["mounts"] == [
         {"path": "/mnt/sets", "type": "data", "required": False},
         {"path": "/mnt/claim", "type": "claim", "claim": "team"},
@@ -245,6 +242,17 @@ def test_empty_directories_are_mounted_and_those_that_can_not_be_are_named():
         "spec.storage.emptyDirVolume.relative",
         "spec.storage.emptyDirVolume.system",
     ]
+
+
+@pytest.mark.parametrize("path", ["/etc", "/etc/", "/"])
+def test_directory_of_the_node_that_jobs_may_not_read_is_refused(path: str) -> None:
+    volume = {"name": "etc", "path": path, "mountPath": "/mnt/etc"}
+
+    with pytest.raises(BadSpec, match="must lie below a storage root of the operator") as refused:
+        translated({"command": "ls /mnt/etc", "storage": {"hostPath": [volume]}})
+
+    assert refused.value.field == "spec.storage.hostPath.etc.path"
+    assert ignored_fields(translated({"command": "ls", "storage": {"hostPath": [{**volume, "exclude": True}]}})) == []
 
 
 def test_volume_that_does_not_lie_at_its_path_has_a_warning() -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from config.settings import SettingsError, client_environment, load_settings, settings_table, variable_name
+from config.environment import client_environment
+from config.settings import SettingsError, load_settings, settings_table, variable_name
 
 
 def test_no_environment_makes_valid_settings(tmp_path):

@@ -6,7 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from app.host.gpu_devices import closed_files, closed_gpu_files, gpu_files, libraries_in, own_gpus
+from app.host.gpu_devices import (
+    MigInstance,
+    UnknownGpuFiles,
+    closed_files,
+    closed_gpu_files,
+    gpu_files,
+    libraries_in,
+    own_gpus,
+)
 
 UUIDS = ["GPU-aaaaaaaa-0000-0000-0000-000000000000", "GPU-bbbbbbbb-0000-0000-0000-000000000000"]
 
@@ -16,6 +24,8 @@ def machine(tmp_path):
     """Two GPUs whose minor numbers run against their PCI order, and one whose file is not ours."""
     dev, driver = tmp_path / "dev", tmp_path / "gpus"
     (dev / "nvidia-caps").mkdir(parents=True)
+    for number in range(1, 9):
+        (dev / "nvidia-caps" / f"nvidia-cap{number}").touch()
     for name in ("nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset", "null"):
         (dev / name).touch()
     for bus, minor, uuid in (
@@ -29,7 +39,7 @@ def machine(tmp_path):
     return {"dev": dev, "driver": driver}
 
 
-SHARED = ["nvidia-caps", "nvidia-uvm", "nvidia-uvm-tools", "nvidiactl"]
+SHARED = ["nvidia-uvm", "nvidia-uvm-tools", "nvidiactl"]
 
 
 def names(files):
@@ -45,11 +55,22 @@ def test_own_gpus_are_known_by_uuid(machine):
     assert [gpu.uuid for gpu in own_gpus([1, 0], **machine)] == [UUIDS[1], UUIDS[0]]
 
 
-def test_where_the_driver_does_not_tell_all_are_shown(machine, tmp_path):
+@pytest.mark.parametrize("indices", [[0], [1], [0, 1]])
+def test_where_the_driver_does_not_tell_no_job_gets_files_of_others(machine, tmp_path, indices):
     silent = {**machine, "driver": tmp_path / "none"}
 
     assert own_gpus([0], **silent) == []
-    assert names(gpu_files([0], **silent)) == sorted(["nvidia0", "nvidia1", *SHARED])
+    with pytest.raises(UnknownGpuFiles, match="run a worker for each"):
+        gpu_files(indices, **silent)
+
+
+def test_only_gpu_of_a_machine_needs_no_word_of_the_driver(machine, tmp_path):
+    (machine["dev"] / "nvidia0").unlink()
+    silent = {**machine, "driver": tmp_path / "none"}
+
+    assert names(gpu_files([0], **silent)) == sorted(["nvidia1", *SHARED])
+    with pytest.raises(UnknownGpuFiles):
+        gpu_files([1], **silent)
 
 
 def test_uuid_that_the_driver_has_not_read_yet_is_not_used(machine):
@@ -57,6 +78,55 @@ def test_uuid_that_the_driver_has_not_read_yet_is_not_used(machine):
     path.write_text("GPU UUID: \t GPU-????????-????-????-????-????????????\nDevice Minor: \t 1\n")
 
     assert own_gpus([0], **machine) == []
+    with pytest.raises(UnknownGpuFiles):
+        gpu_files([0], **machine)
+
+
+def capability(machine, path, minor):
+    access = machine["driver"].parent / "capabilities" / path / "access"
+    access.parent.mkdir(parents=True, exist_ok=True)
+    access.write_text(f"DeviceFileMinor: {minor}\nDeviceFileMode: 292\nDeviceFileModify: 1\n")
+
+
+@pytest.fixture
+def divided(machine):
+    """GPU 0, whose minor number is 1, with two slices; other files of capabilities are those of other slices."""
+    for path, minor in (
+        *(("gpu1/mig/gi3", 3), ("gpu1/mig/gi3/ci0", 4), ("gpu1/mig/gi5", 5), ("gpu1/mig/gi5/ci0", 6)),
+        *(("gpu0/mig/gi3", 7), ("gpu0/mig/gi3/ci0", 8), ("mig/config", 1), ("mig/monitor", 2)),
+    ):
+        capability(machine, path, minor)
+    return machine
+
+
+FIRST = MigInstance(gpu=0, gpu_instance=3, compute_instance=0)
+SECOND = MigInstance(gpu=0, gpu_instance=5, compute_instance=0)
+
+
+@pytest.mark.parametrize(("slices", "own"), [([FIRST], [3, 4]), ([SECOND], [5, 6]), ([FIRST, SECOND], [3, 4, 5, 6])])
+def test_job_sees_the_capabilities_of_its_own_slices_only(divided, slices, own):
+    files = gpu_files([each.gpu for each in slices], slices, **divided)
+
+    assert names(files) == sorted(["nvidia1", *SHARED, *(f"nvidia-cap{minor}" for minor in own)])
+
+
+@pytest.mark.parametrize(
+    ("slice_", "what"),
+    [
+        (MigInstance(gpu=0, gpu_instance=4, compute_instance=0), "gi4/access can't be read"),
+        (MigInstance(gpu=0, gpu_instance=3, compute_instance=1), "ci1/access can't be read"),
+    ],
+)
+def test_slice_that_the_driver_does_not_name_gets_no_files(divided, slice_, what):
+    with pytest.raises(UnknownGpuFiles, match=what):
+        gpu_files([0], [slice_], **divided)
+
+
+def test_slice_whose_file_is_missing_gets_none_of_another(divided):
+    (divided["dev"] / "nvidia-caps" / "nvidia-cap4").unlink()
+
+    with pytest.raises(UnknownGpuFiles, match="nvidia-cap4 is missing"):
+        gpu_files([0], [FIRST], **divided)
 
 
 def test_job_on_the_cpu_sees_none(machine):
@@ -104,6 +174,13 @@ def test_files_of_rdma_that_programs_open_are_looked_at(tmp_path):
     assert closed_files([directory]) == []
     last.chmod(0o600)
     assert closed_files([directory]) == [last]
+
+
+def test_files_of_capabilities_need_only_be_read(tmp_path):
+    readable = device(tmp_path / "nvidia-caps" / "nvidia-cap3", 0o444)
+    private = device(tmp_path / "nvidia-caps" / "nvidia-cap1", 0o400)
+
+    assert closed_files([readable, private]) == [private]
 
 
 def test_files_of_all_gpus_of_a_machine_are_looked_at(machine):

@@ -8,7 +8,8 @@ import click
 import pytest
 
 from app.cli.main import main
-from config.settings import CLIENT_VARIABLES, settings_table
+from config.environment import CLIENT_VARIABLES
+from config.settings import settings_table
 
 ROOT = Path(__file__).parents[3]
 FOLDERS = ("tutorials", "how-to", "reference", "explanation")

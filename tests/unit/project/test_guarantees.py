@@ -9,10 +9,12 @@ import pytest
 TESTS = Path(__file__).parents[2]
 PAGE = TESTS.parent / "docs" / "reference" / "guarantees.md"
 PROMISES = [
+    *(f"I-{number:02}" for number in (1, 3, 4)),
+    *(f"O-{number:02}" for number in (1, 4)),
     *(f"P-{number:02}" for number in (*range(1, 27), 30, 33, *range(35, 44))),
     *(f"S-{number:02}" for number in (1, 2, 3, 4)),
 ]
-_ROW = re.compile(r"^\| ([PS]-\d\d) \| (.+) \| (.+) \|$", re.MULTILINE)
+_ROW = re.compile(r"^\| ([IOPS]-\d\d) \| (.+) \| (.+) \|$", re.MULTILINE)
 ROWS = {number: held_by for number, _, held_by in _ROW.findall(PAGE.read_text())}
 
 

@@ -35,6 +35,7 @@ ADDED_SINCE = {
     "packages_path": "",
     "resource_limits": {},
     "keep_seconds": 0,
+    "terminal": False,
 }
 
 

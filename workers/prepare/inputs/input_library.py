@@ -22,10 +22,14 @@ FETCHED = "data"  # below a cache directory: the fetched files
 
 @dataclass(frozen=True, kw_only=True)
 class LocalModel:
-    """A model directory and the paths that must be mounted to read it (a hub cache links out of its directory)."""
+    """A model directory and the paths that must be mounted to read it (a hub cache links out of its directory).
+
+    ``commit`` is that of a hub's repository that it was fetched from.
+    """
 
     path: Path
     visible: Path
+    commit: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,12 +44,13 @@ class LocalDataFile:
 
 @dataclass(frozen=True, kw_only=True)
 class LocalData:
-    """One source. ``path`` is its file, or a directory with its files (or links to them)."""
+    """One source. ``path`` is its file, or a directory with its files (or links to them); ``commit`` as of a model."""
 
     location: str
     files: tuple[LocalDataFile, ...]
     path: Path
     visible: tuple[Path, ...]  # paths that must be mounted to read the files
+    commit: str = ""
 
     @property
     def sha256(self) -> str:

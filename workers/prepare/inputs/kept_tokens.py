@@ -13,7 +13,7 @@ import os
 import re
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx", ".h5", ".ms
 _VERSION = 2  # of what becomes of a record; incremented when tokens of earlier releases must not be read
 _TEMPLATES = "additional_chat_templates"
 _PACKAGES = ("transformers", "tokenizers", "datasets", "jinja2")
-_OUR_CODE = Path(__file__).parents[1] / "trainers" / "data"
+_OUR_CODE = Path(__file__).parents[2] / "trainers" / "data"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +79,17 @@ class KeptTokens:
             with copy.open("xb") as target:
                 shutil.copyfileobj(source, target)
             return self._cache.adopt(copy, self.library.new_directory() / path.name)
+
+
+def with_kept_tokens(
+    library: Library, spec: RunSpec, sources: Sources, environment: Mapping[str, str], *, is_training: bool
+) -> tuple[RunSpec, KeptTokens | None, Path | None]:
+    """The spec with the directory of the data's tokens where the node has them, else what keeps them when they are
+    made.
+    """
+    tokens = kept_tokens(library, spec, sources, environment) if is_training else None
+    stored = tokens.restore() if tokens is not None else None
+    return (spec, tokens, None) if stored is None else (replace(spec, tokens_path=str(stored)), None, stored)
 
 
 def kept_tokens(

@@ -1,6 +1,7 @@
 """Fetches and verifies the weights that a job takes from another job: those of a checkpoint, or of a result."""
 
 import hashlib
+import logging
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +23,9 @@ from trainyard._hooks.outputs import WEIGHT_SUFFIXES
 from trainyard.protocol import checkpoint_manifest as _manifest
 from workers.attempt_failed import AttemptFailed
 from workers.prepare.inputs.input_library import LocalModel, Sources
-from workers.prepare.resume_point import fetched, verify
+from workers.prepare.inputs.resume_point import fetched, verify
+
+log = logging.getLogger(__name__)
 
 
 def with_results(
@@ -104,9 +107,24 @@ def _found(db: Database, storage: Storage, project: str, model: ModelReference, 
     except (TransientStorageError, NotFound, OSError) as error:
         # They are recorded: where the storage has none of them, its volume may not be mounted.
         raise AttemptFailed("STORAGE_ERROR", f"{what}: {error}") from error
-    except (_manifest.CorruptCheckpoint, InvalidRequest, StorageRefused) as error:
+    except _manifest.CorruptCheckpoint as error:
+        if not isinstance(stored, ResumeCandidate):
+            raise _unusable(what, error) from error
+        _retire(db, stored, str(error))
+        way_out = "it is damaged and retired: submit again with best or latest, which mean others now"
+        raise AttemptFailed("MODEL_NOT_FOUND", f"{what} can't be used as the model: {error}; {way_out}") from error
+    except (InvalidRequest, StorageRefused) as error:
         raise _unusable(what, error) from error
     return directory
+
+
+def _retire(db: Database, stored: ResumeCandidate, reason: str) -> None:
+    try:
+        model_weights.retire_damaged(db, stored, reason, actor="node")
+    except Exception:
+        log.warning(
+            "the damaged checkpoint %s was not retired; who reads it next will", stored.checkpoint_id, exc_info=True
+        )
 
 
 def _without_weights(storage: Storage, result: StoredResult, target: Path) -> Path:

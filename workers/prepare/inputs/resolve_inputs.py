@@ -25,7 +25,7 @@ from workers.fetching.items import FetchedFile, Item
 from workers.fetching.listing import MAGIC, Found, Selection, expand
 from workers.fetching.local import CLAIMS, LocalFiles, claimed
 from workers.fetching.uris import scheme_of, shown
-from workers.prepare.files.directories import (
+from workers.prepare.inputs.directories import (
     DATA,
     MODEL,
     find_code_bundle,
@@ -311,7 +311,7 @@ def _fetched(library: Library, items: Sequence[Item]) -> Iterator[tuple[Item, li
 def _fetched_model(item: Item, files: Sequence[FetchedFile]) -> LocalModel:
     if not files:
         raise AttemptFailed("MODEL_NOT_FOUND", f"base model {shown(item.location)} has no files")
-    return LocalModel(path=Path(item.target), visible=Path(item.target))
+    return LocalModel(path=Path(item.target), visible=Path(item.target), commit=files[0].commit)
 
 
 def _fetched_data(item: Item, files: Sequence[FetchedFile]) -> LocalData:
@@ -321,7 +321,8 @@ def _fetched_data(item: Item, files: Sequence[FetchedFile]) -> LocalData:
     )
     directory = Path(item.target)
     path = found[0].path if len(found) == 1 and not _names_folder(item, found[0].name) else directory
-    return LocalData(location=item.location, files=found, path=path, visible=(directory,))
+    commit = files[0].commit if files else ""
+    return LocalData(location=item.location, files=found, path=path, visible=(directory,), commit=commit)
 
 
 def _names_folder(item: Item, only: str) -> bool:

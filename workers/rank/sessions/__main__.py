@@ -29,6 +29,8 @@ def main() -> None:
     place = Place(
         environments={int(rank): each for rank, each in configuration["environments"].items()},
         directory=configuration["directory"],
+        # An agent that was started before an upgrade sends none.
+        directories={int(rank): each for rank, each in configuration.get("directories", {}).items()},
     )
     plan = configuration.get("notebook")
     notebook = None if plan is None else Notebook(loop, NotebookPlan(environment=place.first_environment, **plan))

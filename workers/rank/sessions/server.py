@@ -7,7 +7,7 @@ import secrets
 import signal
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from trainyard.protocol.interactive import MAX_REQUEST_BYTES
@@ -31,10 +31,17 @@ CHANNEL = "TRAINYARD_CHANNEL"  # a script that is tried out in a shell must not 
 
 @dataclass(frozen=True)
 class Place:
-    """Where commands start: the environments of the ranks of this node, by rank, and their directory."""
+    """Where commands start: the environments of the ranks of this node, by rank, and their directory.
+
+    ``directories``: of ranks that have another one, as those of roles.
+    """
 
     environments: Mapping[int, Mapping[str, str]]
     directory: str
+    directories: Mapping[int, str] = field(default_factory=dict)
+
+    def directory_of(self, rank: int) -> str:
+        return self.directories.get(rank, self.directory)
 
     @property
     def first_environment(self) -> Mapping[str, str]:
@@ -129,10 +136,11 @@ class SessionServer:
     def _started(self, request: Exec, environment: Mapping[str, str]) -> Started:
         """Raises NotStarted."""
         command = request.command or (commands.shell_of(environment),)
+        directory = self._place.directory_of(request.rank)
         if request.tty:
             size = request.rows, request.columns
-            return commands.start_on_terminal(command, self._place.directory, environment, size)
-        return commands.start(command, self._place.directory, environment)
+            return commands.start_on_terminal(command, directory, environment, size)
+        return commands.start(command, directory, environment)
 
     def _ended(self, session: CommandSession) -> None:
         self._sessions -= 1

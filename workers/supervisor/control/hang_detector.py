@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from app.host import processes
+from workers.supervisor.control.rank_group import RankGroup
 from workers.supervisor.ranks.event_loop import EventLoop
-from workers.supervisor.ranks.rank_group import RankGroup
 
 LOOK_SECONDS = 5.0
 MIN_CHECK_SECONDS = 0.1

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from app.host import processes
 from app.services.attempts.leases import ControlRequests
 from trainyard.protocol.commands import DRAIN
+from workers.supervisor.control.rank_group import RankGroup
 from workers.supervisor.ranks.event_loop import EventLoop
 from workers.supervisor.ranks.observations import ENDS_KEPT, TIME_LIMIT, Observations
-from workers.supervisor.ranks.rank_group import RankGroup
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from app.services.attempts.work_orders import Work
 from config.settings import Settings
 from trainyard.protocol.interactive import SOCKET
 from workers.run_dir.layout import RunDirectory
-from workers.supervisor.control.rendezvous import own_address
+from workers.supervisor.rendezvous.meeting import own_address
 from workers.supervisor.serving.relay_process import RelayPlace
 
 _ANY_HOST = "http://jobs.localhost"  # of a node that does not know the gateway's: the path is the same at each

@@ -1,5 +1,6 @@
 """Reads the ranks' output from their pipes, numbers and stores it; a rank that writes faster than that waits."""
 
+import errno
 import fcntl
 import os
 from collections import deque
@@ -13,6 +14,7 @@ from workers.supervisor.recording.log_numbering import LogNumbering
 from workers.supervisor.recording.log_store import LogStore
 
 READ_BYTES = 1 << 16  # at once: as many lines, if they are empty
+TERMINAL_BYTES = 1 << 10  # of 4096 that the kernel hands out at once: the rest follows a moment later
 LEFT_BYTES = 2 << 20  # upper limit for the rest in a pipe, which holds less
 PRESSED_SECONDS = 0.02  # pause of reading while the storage is behind
 GATHER_SECONDS = 0.05  # pause after a pipe was read empty: what comes meanwhile is read at once, and makes one block
@@ -143,13 +145,21 @@ def _last_lines(blocks: Iterable[LogBlock]) -> list[str]:
 
 
 def _much(fd: int) -> int:
-    """With so many bytes in it at once, a pipe may be full before a pause is over: some are small."""
-    return min(READ_BYTES, fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ) // 4)
+    """With so many bytes in it at once, a pipe may be full before a pause is over: some are small, as terminals are."""
+    try:
+        size = fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ)
+    except OSError:
+        size = TERMINAL_BYTES
+    return min(READ_BYTES, size // 4)
 
 
 def _read(fd: int) -> bytes | None:
-    """Available bytes; None when there are none yet, empty when every writer has closed the pipe."""
+    """Available bytes; None when there are none yet, empty when every writer has closed the pipe or terminal."""
     try:
         return os.read(fd, READ_BYTES)
     except BlockingIOError:
         return None
+    except OSError as error:
+        if error.errno != errno.EIO:  # of a terminal that nothing else has open
+            raise
+        return b""

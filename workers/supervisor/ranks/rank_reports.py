@@ -1,4 +1,4 @@
-"""Passes rank 0's phases, progress and metrics on to database and TensorBoard."""
+"""Passes rank 0's phases, progress and metrics, and metrics of other roles, on to database and TensorBoard."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -119,6 +119,13 @@ class RankReports:
         else:
             self._metrics(report)
 
+    def metrics_of_role(self, role: str, report: messages.MetricPoint) -> None:
+        """Pass on values of the first rank of another role, by their own steps. They show no progress of the job; the
+        script of rank 0 has precedence where it reports a metric of the same name.
+        """
+        named = {f"{role}/{name}": value for name, value in report.values.items()}
+        self._admit(report, {name: value for name, value in named.items() if name not in self.final_metrics})
+
     def reached(self, step: int) -> None:
         """A script that reports no progress is at the step of its newest metrics or checkpoint.
 
@@ -140,13 +147,16 @@ class RankReports:
 
     def _metrics(self, report: messages.MetricPoint) -> None:
         self.enter(self._phase or self.working)
+        self.final_metrics.update(self._admit(report, report.values))
+
+    def _admit(self, report: messages.MetricPoint, given: Mapping[str, float]) -> dict[str, float]:
         was_full = self._names.overflowed
-        values = self._names.admit(report.values)
-        self.final_metrics.update(values)
+        values = self._names.admit(given)
         self._pass_on(report.step, report.at, values)
         if self._names.overflowed and not was_full:
             message = f"metrics beyond the first {MAX_NAMES} names are not kept"
             self._reporter.add(Note(kind=EventType.WARNING, reason="TOO_MANY_METRICS", message=message))
+        return values
 
     def _remark(self, report: messages.Remark) -> None:
         """Add a line to the job's history, up to a rate limit."""

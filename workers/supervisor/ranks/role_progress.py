@@ -49,6 +49,9 @@ class NoRoles:
     def speaks(self, _rank: int) -> bool:
         return True
 
+    def led_by(self, _rank: int) -> str | None:
+        return None
+
     def exited(self, rank: int) -> None:
         pass
 
@@ -87,6 +90,9 @@ class RoleProgress(NoRoles):
         self._ranks = {
             (each.role, each.index): range(each.first_rank, each.first_rank + each.ranks) for each in work.instances
         }
+        self._leaders = {
+            each.first_rank: each.role for each in work.instances if each.index == 0 and each.first_rank > 0
+        }
         self._mine = PartProgress()
         self._changed = threading.Condition()
         self._closed = False
@@ -106,6 +112,10 @@ class RoleProgress(NoRoles):
     def speaks(self, rank: int) -> bool:
         """Whether it says by its messages that the script reports through the hooks."""
         return rank == 0
+
+    def led_by(self, rank: int) -> str | None:
+        """The role of which it is the first rank; None for the others, and for rank 0, which speaks for the job."""
+        return self._leaders.get(rank)
 
     def exited(self, rank: int) -> None:
         if rank == 0:

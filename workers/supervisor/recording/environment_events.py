@@ -1,4 +1,4 @@
-"""The events that tell what an attempt runs with: its image, and the packages and cores of its own."""
+"""The events that tell what an attempt runs with: its inputs, its image, and the packages and cores of its own."""
 
 from collections.abc import Iterator
 
@@ -10,6 +10,7 @@ from workers.prepare.prepare import Prepared
 from workers.sandbox.cores import ranges
 from workers.sandbox.launcher import LaunchPlan
 from workers.supervisor.recording.image_events import image_note
+from workers.supervisor.recording.input_events import inputs_note
 from workers.supervisor.recording.report_writer import Note
 
 _MOST_NAMED, _LONGEST = 200, 1000
@@ -21,6 +22,8 @@ def environment_notes(work: Work, prepared: Prepared) -> Iterator[Note]:
         yield image_note(work.document_here.resource_config.image.reference, prepared.image.stored)
     if work.part != 0:
         return
+    if prepared.inputs is not None and prepared.inputs.is_known:
+        yield inputs_note(prepared.inputs)
     if prepared.packages is not None and prepared.packages.stored is not None:
         yield packages_note(prepared.packages.stored)
     if prepared.plan.cores.wanted:

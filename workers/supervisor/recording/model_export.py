@@ -1,6 +1,7 @@
 """The finished model: which files of the output directory are stored, their hash, and the report."""
 
 import hashlib
+import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -98,6 +99,24 @@ def find_output(directory: Path, limits: OutputLimits, *, custom: bool) -> Outpu
         if is_run_file(path):
             raise AttemptFailed("EXPORT_FAILED", f"an output file bears a name that the platform uses: {path}")
     return Output(directory, dict(sorted(files.items())))
+
+
+def left_files(directory: Path, *, most: int) -> int:
+    """How many files an output directory has that is not stored, counted up to ``most``.
+
+    Hidden ones at its top are notes of the platform's wrappers. What is no directory has none: a rank may have replaced
+    it by a link.
+    """
+    if not directory.is_dir() or directory.is_symlink():
+        return 0
+    found = 0
+    for folder, folders, names in os.walk(directory):
+        is_top = Path(folder) == directory
+        folders[:] = [name for name in folders if not (is_top and name.startswith("."))]
+        found += sum(not (is_top and name.startswith(".")) for name in names)
+        if found >= most:
+            return most
+    return found
 
 
 def _bounded(files: Iterable[TreeFile], limits: OutputLimits) -> Iterator[TreeFile]:

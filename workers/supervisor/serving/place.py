@@ -4,7 +4,7 @@ from app.security.relay_tokens import relay_token
 from app.services.attempts.work_orders import Work
 from config.settings import Settings
 from workers.run_dir.layout import RunDirectory
-from workers.supervisor.control.rendezvous import own_address
+from workers.supervisor.rendezvous.meeting import own_address
 from workers.supervisor.serving.relay_process import RelayPlace
 
 ENGINE_SOCKET = "engine.sock"  # in the run directory

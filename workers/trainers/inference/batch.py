@@ -13,8 +13,8 @@ from workers.trainers.failures import InvalidConfig
 from workers.trainers.inference.advancing import Advancing
 from workers.trainers.inference.claims import Claims
 from workers.trainers.inference.delivery import Delivery
-from workers.trainers.inference.engine.engines import load_engine
 from workers.trainers.inference.engine.interface import Interrupted
+from workers.trainers.inference.engines import load_engine
 from workers.trainers.inference.inputs import InputRow, Inputs, Shard, planned
 from workers.trainers.inference.manifest import described_model, write_manifest
 from workers.trainers.inference.parts import Part, part_of, read_part, write_part

@@ -35,9 +35,18 @@ _OF_THE_TRAINING = (".pt", ".pth", ".bin", ".distcp")
 _MOST_SAID = 64 << 10  # bytes of what the program says that are passed on to the log
 # What missing, damaged and foreign parts raise, with what the documentation of pickle says of unpickling.
 _DAMAGED = (
-    AttributeError, EOFError, FileNotFoundError, ImportError, IndexError, KeyError, RuntimeError, SafetensorError,
-    TypeError, ValueError, pickle.UnpicklingError,
-)  # fmt: skip
+    AttributeError,
+    EOFError,
+    FileNotFoundError,
+    ImportError,
+    IndexError,
+    KeyError,
+    RuntimeError,
+    SafetensorError,
+    TypeError,
+    ValueError,
+    pickle.UnpicklingError,
+)
 _WEIGHTS: dict[str, Callable[[Path], weight_files.Weights]] = {
     FSDP: fsdp.whole_weights,
     MEGATRON: megatron.whole_weights,

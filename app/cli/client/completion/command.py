@@ -4,7 +4,7 @@ import click
 from click.shell_completion import BashComplete, FishComplete, ShellComplete, ZshComplete
 
 from app.cli.choice import Choice
-from config.settings import COMPLETION_VARIABLE
+from config.environment import COMPLETION_VARIABLE
 
 PROGRAM = "trainyard"
 SHELLS: dict[str, type[ShellComplete]] = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}

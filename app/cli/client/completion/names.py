@@ -15,7 +15,7 @@ from pathlib import Path
 
 import click
 
-from config.settings import user_cache_directory
+from config.environment import user_cache_directory
 from trainyard.client import Client, ClientError, RetryPolicy
 
 SECONDS = 0.9  # of waiting, so that with the program's own start the shell waits about a second
@@ -56,7 +56,7 @@ KINDS: dict[str, Callable[[Client], Names]] = {
     "services": lambda client: _column(client.services.list(), "name", "status"),
     "sweeps": lambda client: _column(client.sweeps.list(), "sweep_id", "name", "status"),
     "batches": lambda client: _column(client.batches.list(), "id", "status"),
-    "evaluations": lambda client: _column(client.evaluations.list(), "job_id", "name", "status"),
+    "evaluations": lambda client: _column(client.evaluations.list(), "evaluation_id", "name", "status"),
     "files": lambda client: _column(client.files.list(), "id", "filename"),
     "webhooks": lambda client: _column(client.webhooks.list(), "webhook_id", "url"),
     "keys": lambda client: _column(client.keys.list(), "key_id", "name"),

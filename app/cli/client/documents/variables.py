@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from config.settings import user_environment
+from config.environment import user_environment
 
 # What shells of the job may expand: a program with its arguments.
 LEFT_ALONE = frozenset({"custom_command", "custom_arguments"})

@@ -10,7 +10,8 @@ from app.cli.client.inference import results
 from app.cli.client.inference.run import run
 from app.cli.connection import server
 from app.cli.handles import JobHandle, job_id_of
-from app.cli.output import duration, json_option, print_fields, print_json, print_table
+from app.cli.output import duration, full_option, json_option, print_fields, print_json, print_table, short_id
+from app.cli.row_handles import evaluation_argument, evaluation_id_of, evaluations_argument
 from app.cli.text_options import checked_text
 from app.domain.lifecycle.states import JobState
 from trainyard.records import Evaluation
@@ -31,8 +32,11 @@ evaluations.add_command(run)
 @click.option("--status", multiple=True, type=Choice([str(state) for state in JobState], case_sensitive=False))
 @click.option("--project", default="", help="Only evaluations of this project.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
+@full_option
 @json_option
-def list_evaluations(handle: str | None, status: tuple[str, ...], project: str, limit: int, as_json: bool) -> None:  # noqa: FBT001
+def list_evaluations(
+    *, handle: str | None, status: tuple[str, ...], project: str, limit: int, full: bool, as_json: bool
+) -> None:
     """List evaluations, newest first."""
     with server() as client:
         job_id = job_id_of(client, handle) if handle is not None else ""
@@ -41,14 +45,17 @@ def list_evaluations(handle: str | None, status: tuple[str, ...], project: str, 
         print_json({"evaluations": found})
         return
     rows = [
-        (each["evaluation_id"], results.model(each), each["step"], each["status"], results.summary(each))
+        (
+            *(short_id(each["evaluation_id"], full=full), each["name"], results.model(each)),
+            *(each["step"], each["status"], results.summary(each)),
+        )
         for each in found
     ]
-    print_table(("id", "model", "step", "status", "results"), rows, empty="no evaluations")
+    print_table(("id", "name", "model", "step", "status", "results"), rows, empty="no evaluations")
 
 
 @evaluations.command()
-@click.argument("evaluation_id")
+@evaluation_argument
 @json_option
 def show(evaluation_id: str, as_json: bool) -> None:  # noqa: FBT001
     """Show an evaluation: its model and what was measured."""
@@ -64,8 +71,10 @@ def show(evaluation_id: str, as_json: bool) -> None:  # noqa: FBT001
 
 
 @evaluations.command()
-@click.argument("evaluation_ids", nargs=-1, required=True, metavar="EVALUATION EVALUATION…")
-@click.option("--baseline", default="", help="The one to compare the others with; default: the first.")
+@evaluations_argument
+@click.option(
+    "--baseline", default="", callback=evaluation_id_of, help="The one to compare the others with; default: the first."
+)
 @json_option
 def compare(evaluation_ids: tuple[str, ...], baseline: str, as_json: bool) -> None:  # noqa: FBT001
     """Compare evaluations on the samples that they share: differences with 95 % intervals."""
@@ -95,7 +104,7 @@ def _fields(found: Evaluation) -> dict[str, Any]:
 
 
 @evaluations.command()
-@click.argument("evaluation_id")
+@evaluation_argument
 @click.option("--reason", default="", callback=checked_text(LONGEST_REASON), help="Recorded in its history.")
 def cancel(evaluation_id: str, reason: str) -> None:
     """Cancel EVALUATION_ID."""
@@ -105,7 +114,7 @@ def cancel(evaluation_id: str, reason: str) -> None:
 
 
 @evaluations.command()
-@click.argument("evaluation_id")
+@evaluation_argument
 def delete(evaluation_id: str) -> None:
     """Delete the ended EVALUATION_ID with its files."""
     with server() as client:

@@ -11,7 +11,7 @@ from app.cli.client.submit import completed, project_option, read_document, show
 from app.cli.client.watch import EXIT_NOT_COMPLETED, follow_to_end
 from app.cli.connection import server
 from app.cli.output import json_option, print_json
-from config.settings import client_tokens
+from config.environment import client_tokens
 from trainyard.client import Client
 from trainyard.records import InferenceJob
 

@@ -14,7 +14,7 @@ from app.cli.client.watch import EXIT_NOT_COMPLETED, follow_to_end
 from app.cli.connection import server
 from app.cli.output import json_option, print_json, print_json_line
 from app.cli.resources import resource_option
-from config.settings import client_tokens
+from config.environment import client_tokens
 from trainyard.client import Client
 from trainyard.records import CreatedEvaluation, DryRun
 

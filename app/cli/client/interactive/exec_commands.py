@@ -29,7 +29,7 @@ from app.domain.interactive import EXEC, SHELL
 INTERRUPTED = 130
 RECORDED = "What this session shows is recorded."
 _SEPARATOR = "Put -- before the command: trainyard exec JOB -- ls -l"
-rank_option = click.option(
+_rank_option = click.option(
     "--rank",
     type=click.IntRange(0),
     default=0,
@@ -50,7 +50,7 @@ def place_options(command: Callable[..., None]) -> Callable[..., None]:
         of_role = {"role": role, "index": index or 0} if role is not None else {}
         command(place={"rank": rank, **of_role}, **others)
 
-    return _role_option(_index_option(rank_option(placed)))
+    return _role_option(_index_option(_rank_option(placed)))
 
 
 class _CommandOfJob(click.Command):

@@ -14,7 +14,7 @@ from app.cli.connection import address, server
 from app.cli.handles import JobHandle, id_to_stop, job_id_of
 from app.cli.output import json_option, print_json, printable
 from app.domain.spec.interactive import NOTEBOOK_PORT
-from config.settings import client_tokens
+from config.environment import client_tokens
 from trainyard.client import ApiError, Client, Job
 
 POLL_SECONDS = 0.5

@@ -5,27 +5,31 @@ import os
 import socket
 import sys
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from importlib.util import find_spec
+from typing import Any
 
 import click
 
-from app.cli.client.interactive.exec_commands import rank_option
+from app.cli.client.interactive.exec_commands import place_options
 from app.cli.connection import server
 from app.cli.handles import JobHandle, job_id_of
+from app.domain.interactive import SSH_RANK, SSH_SUFFIX, split_ssh_host
+from trainyard.client import Client, NotFound, is_job_id
 
-_SUFFIX = ".trainyard"  # of the names of jobs in a user's configuration of ssh
 _PIECE = 32 << 10
 
 
 @click.command("ssh-proxy")
 @click.argument("handle", type=JobHandle(), metavar="JOB")
-@rank_option
-def ssh_proxy(*, handle: str, rank: int) -> None:
+@place_options
+def ssh_proxy(*, handle: str, place: Mapping[str, Any]) -> None:
     """Speak SSH over standard input and output, and run what is asked for in the running JOB.
 
     For `ProxyCommand trainyard ssh-proxy %n`; docs/how-to/reach-a-running-job.md has the lines for ~/.ssh/config. A JOB
-    may end in .trainyard. The process that writes to its input acts with your key; it opens no port.
+    may end in .trainyard, and begin with a place: ROLE-INDEX.JOB.trainyard, or rank-N.JOB.trainyard. The process that
+    writes to its input acts with your key; it opens no port.
     """
     if find_spec("asyncssh") is None:
         raise click.ClickException("ssh-proxy needs asyncssh; install it with: pip install 'trainyard[ssh]'")
@@ -36,13 +40,39 @@ def ssh_proxy(*, handle: str, rank: int) -> None:
     from app.cli.client.interactive.ssh_server import serve_ssh  # noqa: PLC0415 – needs asyncssh
 
     with server() as client:
-        job_id = job_id_of(client, handle.removesuffix(_SUFFIX))
+        job_id, there = reached(client, handle.removesuffix(SSH_SUFFIX), place)
         ours, theirs = socket.socketpair()
         _carry_standard_streams(theirs)
         with suppress(KeyboardInterrupt):
-            asyncio.run(serve_ssh(ours, client, job_id, rank))
+            asyncio.run(serve_ssh(ours, client, job_id, there))
     sys.stderr.flush()
     os._exit(0)  # a thread may still wait for input that never comes
+
+
+def reached(client: Client, host: str, asked: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The job, and the fields of a request for the place: that of the host's name, or else the ``asked`` one.
+
+    The name of a job may look like one with a place; then it is the job's. Raises NotFound, AmbiguousHandle, and
+    UsageError for two places.
+    """
+    named = split_ssh_host(host)
+    if named is None or is_job_id(host):
+        return job_id_of(client, host), dict(asked)
+    name, number, handle = named
+    if not is_job_id(handle):
+        try:
+            return client.find(host).job_id, dict(asked)
+        except NotFound:
+            pass
+    job = client.get(job_id_of(client, handle))
+    roles = [each["role"] for each in job.data.get("tasks") or []]
+    if name == SSH_RANK and name not in roles:
+        if asked != {"rank": 0}:
+            raise click.UsageError(f"{host} names a rank already; leave --rank, --role and --index out")
+        return job.job_id, {"rank": number}
+    if "role" in asked:
+        raise click.UsageError(f"{host} names an instance of a role already; leave --role and --index out")
+    return job.job_id, {**asked, "role": name, "index": number}
 
 
 def _carry_standard_streams(to: socket.socket) -> None:

@@ -8,7 +8,7 @@ import asyncio
 import os
 import socket
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -22,7 +22,7 @@ from app.cli.client.interactive.forwarded_ports import carry
 from app.cli.client.interactive.session_socket import CHUNK_BYTES, Opened, SessionError, open_session
 from app.cli.client.interactive.terminal import DEFAULT_SIZE, DEFAULT_TERM, MOST_CELLS
 from app.domain.interactive import EXEC, OF_SSH, PORT_FORWARD, SHELL
-from config.settings import user_cache_directory
+from config.environment import user_cache_directory
 from trainyard.client import Client, ClientError
 
 Open = Callable[..., Awaitable[Opened]]
@@ -31,11 +31,11 @@ NO_EXIT_CODE = 255
 _KEY_TYPE = "ssh-ed25519"
 
 
-async def serve_ssh(connection: socket.socket, client: Client, job_id: str, rank: int) -> None:
-    """Speaks SSH on the connection until it is closed."""
+async def serve_ssh(connection: socket.socket, client: Client, job_id: str, place: Mapping[str, Any]) -> None:
+    """Speaks SSH on the connection until it is closed. ``place``: rank, role and index of the API's request."""
 
     async def opens(**request: Any) -> Opened:
-        return await asyncio.to_thread(open_session, client, job_id, rank=rank, **request)
+        return await asyncio.to_thread(open_session, client, job_id, **place, **request)
 
     try:
         served = await _served(connection, opens)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from app.cli.client.interactive.command_session import Input
 from app.cli.client.interactive.session_socket import CHUNK_BYTES, SessionError
-from config.settings import user_environment
+from config.environment import user_environment
 
 STDIN_FD, STDOUT_FD, STDERR_FD = 0, 1, 2
 DEFAULT_SIZE, DEFAULT_TERM = (24, 80), "xterm"

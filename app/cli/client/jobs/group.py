@@ -14,7 +14,7 @@ from app.cli.client.jobs.history import HEADS, row_of
 from app.cli.client.jobs.verbs import cancel, checkpoint, pause, preempt, resume, retry
 from app.cli.connection import ServerGroup, server
 from app.cli.handles import job_argument, job_id_of
-from app.cli.output import age, json_option, moment, print_fields, print_json, print_table, short_id
+from app.cli.output import age, full_option, json_option, moment, print_fields, print_json, print_table, short_id
 from app.cli.text_options import pair
 from trainyard.client import Job
 
@@ -36,7 +36,7 @@ def jobs() -> None:
 @click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Only jobs with this label; repeatable.")
 @click.option("--mine", is_flag=True, help="Only jobs that this key submitted.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
-@click.option("--full", is_flag=True, help="Show whole ids.")
+@full_option
 @click.option("-q", "--quiet", is_flag=True, help="Print only the whole ids.")
 @json_option
 def list_jobs(
@@ -88,7 +88,7 @@ for command in (cancel, pause, resume, retry, preempt, change, checkpoint, compa
 def _row(job: Job, *, full: bool) -> tuple[Any, ...]:
     placed = scheduling(job)
     return (
-        job.job_id if full else short_id(job.job_id),
+        short_id(job.job_id, full=full),
         job.name,
         job.project,
         f"{job.status}{' (kept)' if job.data.get('kept_until') else ''}",

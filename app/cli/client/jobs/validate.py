@@ -12,7 +12,7 @@ from app.cli.client.documents.data_report import inspected, is_script, show_repo
 from app.cli.client.submit import code_option, completed, is_refusal, project_option, read_document, refuse_other_tools
 from app.cli.connection import local_option, server
 from app.cli.output import json_option, print_json
-from config.settings import client_tokens
+from config.environment import client_tokens
 from trainyard.client import Client
 from trainyard.records import DataReport
 

@@ -12,7 +12,7 @@ from app.cli.handles import Command, id_to_stop, job_argument, job_id_of
 from app.cli.output import json_option, print_json
 from app.cli.resources import by_role, resource_option
 from app.cli.text_options import checked_text
-from config.settings import client_tokens
+from config.environment import client_tokens
 from trainyard.client import Job
 
 LONGEST_REASON = 1000

@@ -6,7 +6,10 @@ from typing import Any
 from app.cli.output import age
 from trainyard.records import Replica, Service
 
-HEADS = ("name", "model", "task", "status", "replicas", "in flight", "waiting", "asked", "id")
+HEADS = (
+    *("name", "model", "task", "status", "replicas", "in flight", "waiting"),
+    *("tokens/s", "p95 first token", "adapters", "asked", "id"),
+)
 
 
 def row(service: Service) -> tuple[Any, ...]:
@@ -14,7 +17,16 @@ def row(service: Service) -> tuple[Any, ...]:
     asked = f"{age(service['requested_at'])} ago" if service["requested_at"] else "never"
     numbers = (service["in_flight"], service["waiting"])
     names = (service["name"], model(service), service["task"], service["status"])
-    return (*names, replicas(service), *numbers, asked, service["service_id"])
+    speeds = (f"{service['tokens_per_second']:,.0f}", first_token(service), service["adapters_loaded"])
+    return (*names, replicas(service), *numbers, *speeds, asked, service["service_id"])
+
+
+def first_token(service: Service) -> str:
+    """How long 95 % of the recent streams took to their first token, at most."""
+    seconds = service["first_token_seconds"]
+    if seconds is None:
+        return "–"
+    return f"{seconds * 1000:,.0f} ms" if seconds < 1 else f"{seconds:,.1f} s"
 
 
 def replicas(service: Service) -> str:
@@ -45,6 +57,9 @@ def fields(service: Service) -> dict[str, Any]:
         "replicas": replicas(service),
         "in flight": service["in_flight"],
         "waiting": service["waiting"],
+        "tokens per second": f"{service['tokens_per_second']:,.0f}",
+        "p95 first token": first_token(service),
+        "adapters loaded": service["adapters_loaded"],
         "target in flight": service["replicas"]["target_in_flight"],
         "idle seconds": service["replicas"]["idle_seconds"],
         "adapters": service["adapters"],

@@ -19,7 +19,7 @@ from app.cli.output import json_option, print_json
 from app.cli.resources import resource_option
 from app.domain.names import NAME, NAME_RULE
 from app.domain.serving.document import TASKS
-from config.settings import client_tokens
+from config.environment import client_tokens
 from trainyard.client import Client
 from trainyard.records import Service
 

@@ -13,6 +13,7 @@ from app.cli.client.submit import read_document, warn
 from app.cli.client.sweeps.watch import watch_to_end
 from app.cli.connection import server
 from app.cli.output import json_option, print_json
+from app.cli.row_handles import sweep_argument
 from app.cli.text_options import pair
 from app.domain.suggestions import did_you_mean
 from trainyard.client import Client
@@ -73,7 +74,7 @@ def _label_options(command: Command) -> Command:
 
 
 @click.command()
-@click.argument("sweep_id")
+@sweep_argument
 @_budget_options
 @click.option("--priority", type=click.IntRange(0, 10), help="Of further trials, from 0 to 10, the most urgent.")
 @_label_options
@@ -89,7 +90,7 @@ def change(sweep_id: str, priority: int | None, *, as_json: bool, **options: Any
 
 
 @click.command()
-@click.argument("sweep_id")
+@sweep_argument
 @click.option("--name", default="", help="Default: the name and -fork.")
 @click.option(
     "--file",

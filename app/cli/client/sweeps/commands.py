@@ -16,13 +16,15 @@ from app.cli.client.sweeps.submit import submit
 from app.cli.client.sweeps.trials import add, promote, stop_trial, trial
 from app.cli.client.sweeps.watch import watch
 from app.cli.connection import server
-from app.cli.output import age, duration, json_option, print_fields, print_json, print_table
+from app.cli.output import age, duration, full_option, json_option, print_fields, print_json, print_table, short_id
+from app.cli.row_handles import sweep_argument
 from app.cli.text_options import checked_text
+from app.domain.errors import BadSpec
 from app.domain.spec.secrets import MASK
 from app.domain.sweeps.states import SweepState, TrialState
-from config.settings import client_tokens
+from config.environment import client_tokens
 from trainyard.client import Client
-from trainyard.records import BestTrial, Sweep, Trial
+from trainyard.records import BestTrial, Replay, Sweep, Trial
 
 LONGEST_REASON = 1000
 MOST_BEST = 100
@@ -39,8 +41,9 @@ def sweep() -> None:
 @click.option("--project", default="", help="Only sweeps of this project.")
 @click.option("--name", default="", help="Only sweeps of this name.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
+@full_option
 @json_option
-def list_sweeps(status: tuple[str, ...], project: str, name: str, limit: int, as_json: bool) -> None:  # noqa: FBT001
+def list_sweeps(*, status: tuple[str, ...], project: str, name: str, limit: int, full: bool, as_json: bool) -> None:
     """List sweeps, newest first."""
     with server() as client:
         found = list(islice(client.sweeps.list(status=status, project=project, name=name), limit))
@@ -48,7 +51,11 @@ def list_sweeps(status: tuple[str, ...], project: str, name: str, limit: int, as
         print_json({"sweeps": found})
         return
     rows = [
-        (each["sweep_id"], each["name"], each["project"], each["status"], table.method(each), *_counts(each))
+        (
+            short_id(each["sweep_id"], full=full),
+            *(each["name"], each["project"], each["status"], table.method(each)),
+            *_counts(each),
+        )
         for each in found
     ]
     heads = ("id", "name", "project", "status", "method", "trials", "best", "device hours", "age")
@@ -56,7 +63,7 @@ def list_sweeps(status: tuple[str, ...], project: str, name: str, limit: int, as
 
 
 @sweep.command()
-@click.argument("sweep_id")
+@sweep_argument
 @json_option
 def show(sweep_id: str, as_json: bool) -> None:  # noqa: FBT001
     """Show a sweep: what varies, what counts, what was used and found."""
@@ -72,7 +79,7 @@ def show(sweep_id: str, as_json: bool) -> None:  # noqa: FBT001
 
 
 @sweep.command()
-@click.argument("sweep_id")
+@sweep_argument
 @click.option("--state", multiple=True, type=Choice([str(state) for state in TrialState], case_sensitive=False))
 @click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True)
 @json_option
@@ -88,15 +95,17 @@ def trials(sweep_id: str, state: tuple[str, ...], limit: int, as_json: bool) -> 
 
 
 @sweep.command()
-@click.argument("sweep_id")
+@sweep_argument
 @click.option("--top", type=click.IntRange(1, MOST_BEST), default=1, show_default=True, help="Number of trials.")
 @click.option("--submit", "submits", is_flag=True, help="Train the best one again, as a new job with its values.")
 @click.option("--trial", type=int, help="With --submit: this one of the best trials; below 0: of the earlier results.")
+@click.option("--all-data", is_flag=True, help="With --submit: train on the validation split, too, without evaluation.")
 @json_option
-def best(sweep_id: str, top: int, submits: bool, trial: int | None, as_json: bool) -> None:  # noqa: FBT001
+def best(*, sweep_id: str, top: int, submits: bool, trial: int | None, all_data: bool, as_json: bool) -> None:
     """Show the best trials of SWEEP_ID; of several objectives those that no other trial surpasses."""
-    if trial is not None and not submits:
-        raise click.UsageError("--trial chooses what --submit trains again; give both")
+    if (trial is not None or all_data) and not submits:
+        option = "--all-data changes" if all_data else "--trial chooses"
+        raise click.UsageError(f"{option} what --submit trains again; give both")
     with server() as client:
         found = client.sweeps.get(sweep_id)
         is_front = len(table.metrics(found)) > 1
@@ -105,7 +114,7 @@ def best(sweep_id: str, top: int, submits: bool, trial: int | None, as_json: boo
         if submits:
             chosen = _chosen(listed, trial)
     if submits:
-        _submit(found, chosen, as_json=as_json)
+        _submit(found, chosen, all_data=all_data, as_json=as_json)
     elif as_json:
         print_json({"trials": listed})
     else:
@@ -113,12 +122,17 @@ def best(sweep_id: str, top: int, submits: bool, trial: int | None, as_json: boo
 
 
 @sweep.command()
-@click.argument("sweep_id")
+@sweep_argument
+@click.option("--from", "first", type=click.IntRange(min=0), default=0, help="Number of the first trial.")
+@click.option("--to", "last", type=click.IntRange(min=0), help="Number of the last trial; by default all.")
 @json_option
-def replay(sweep_id: str, as_json: bool) -> None:  # noqa: FBT001
-    """Compute every suggestion and decision of SWEEP_ID again; exit code 1 if one differs from what is stored."""
+def replay(sweep_id: str, first: int, last: int | None, as_json: bool) -> None:  # noqa: FBT001
+    """Compute every suggestion and decision of SWEEP_ID again; exit code 3 if one differs from what is stored.
+
+    Sweeps with thousands of trials are computed by several requests.
+    """
     with server() as client:
-        found = client.sweeps.replay(sweep_id)
+        found = _replayed(client, sweep_id, first, last)
     if as_json:
         print_json(found)
     else:
@@ -135,7 +149,7 @@ def replay(sweep_id: str, as_json: bool) -> None:  # noqa: FBT001
 
 
 @sweep.command()
-@click.argument("sweep_id")
+@sweep_argument
 @click.option("--finish", is_flag=True, help="Let running trials end; by default they are saved and paused, too.")
 @json_option
 def pause(sweep_id: str, finish: bool, as_json: bool) -> None:  # noqa: FBT001
@@ -144,7 +158,7 @@ def pause(sweep_id: str, finish: bool, as_json: bool) -> None:  # noqa: FBT001
 
 
 @sweep.command()
-@click.argument("sweep_id")
+@sweep_argument
 @json_option
 def resume(sweep_id: str, as_json: bool) -> None:  # noqa: FBT001
     """Continue the paused SWEEP_ID, and its paused trials."""
@@ -152,7 +166,7 @@ def resume(sweep_id: str, as_json: bool) -> None:  # noqa: FBT001
 
 
 @sweep.command()
-@click.argument("sweep_id")
+@sweep_argument
 @json_option
 def stop(sweep_id: str, as_json: bool) -> None:  # noqa: FBT001
     """Make no new trials of SWEEP_ID; it completes when the running ones have ended."""
@@ -160,7 +174,7 @@ def stop(sweep_id: str, as_json: bool) -> None:  # noqa: FBT001
 
 
 @sweep.command()
-@click.argument("sweep_id")
+@sweep_argument
 @click.option("--reason", default="", callback=checked_text(LONGEST_REASON), help="Recorded in the sweep's history.")
 @json_option
 def cancel(sweep_id: str, reason: str, as_json: bool) -> None:  # noqa: FBT001
@@ -169,7 +183,7 @@ def cancel(sweep_id: str, reason: str, as_json: bool) -> None:  # noqa: FBT001
 
 
 @sweep.command()
-@click.argument("sweep_id")
+@sweep_argument
 @click.option("--jobs", is_flag=True, help="Also delete the jobs of its trials: checkpoints, models, logs.")
 @click.option("--yes", is_flag=True, help="Skip the confirmation of --jobs.")
 @json_option
@@ -191,6 +205,19 @@ def delete(sweep_id: str, jobs: bool, yes: bool, as_json: bool) -> None:  # noqa
 
 for _command in (submit, watch, importance, trial, add, stop_trial, promote, change, fork):
     sweep.add_command(_command)
+
+
+def _replayed(client: Client, sweep_id: str, first: int, last: int | None) -> Replay:
+    """Of these trials, request after request."""
+    found = client.sweeps.replay(sweep_id, first=first, last=last)
+    while (following := found.get("next_from")) is not None and last is None:
+        more = client.sweeps.replay(sweep_id, first=following)
+        for name in ("suggestions", "decisions"):
+            found[name] += more[name]
+        found["differences"] += more["differences"]
+        found["is_equal"] = found["is_equal"] and more["is_equal"]
+        found["to"], found["next_from"] = more["to"], more["next_from"]
+    return found
 
 
 def _request(send: Callable[[Client], Sweep], *, as_json: bool) -> None:
@@ -270,7 +297,7 @@ def _masked(part: object, path: str = "") -> Iterator[str]:
         yield path
 
 
-def _submit(found: Sweep, chosen: BestTrial, *, as_json: bool) -> None:
+def _submit(found: Sweep, chosen: BestTrial, *, all_data: bool, as_json: bool) -> None:
     """In the sweep's project, which need not be the key's own."""
     masked = list(_masked(chosen["document"]))
     if masked:
@@ -278,8 +305,16 @@ def _submit(found: Sweep, chosen: BestTrial, *, as_json: bool) -> None:
             f"the job has secrets, which are not shown: {', '.join(masked)}; write its document to a file (--json), "
             "fill them in, and submit that"
         )
+    document = chosen["document"] or {}
+    if all_data:
+        from app.domain.sweeps.documents import with_all_data  # noqa: PLC0415 – slow to import
+
+        try:
+            document = with_all_data(document)
+        except BadSpec as error:
+            raise click.ClickException(f"--all-data: {error.message}") from error
     with server(found["project"]) as client:
-        submitted = client.submit(chosen["document"] or {}, tokens=client_tokens())
+        submitted = client.submit(document, tokens=client_tokens())
     warn(submitted.warnings)
     if as_json:
         print_json(vars(submitted))

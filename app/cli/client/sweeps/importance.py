@@ -8,13 +8,14 @@ import click
 
 from app.cli.connection import server
 from app.cli.output import json_option, print_json, printable
+from app.cli.row_handles import sweep_argument
 
 LONGEST_BAR = 40
 _EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
 
 
 @click.command()
-@click.argument("sweep_id")
+@sweep_argument
 @click.option("--objective", default="", help="Metric of one of several objectives; default the way to their front.")
 @click.option(
     "--picture",

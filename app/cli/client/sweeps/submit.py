@@ -12,7 +12,7 @@ from app.cli.client.sweeps import table
 from app.cli.client.sweeps.watch import watch_to_end
 from app.cli.connection import server
 from app.cli.output import json_option, print_fields, print_json, print_table
-from config.settings import client_tokens
+from config.environment import client_tokens
 from trainyard.records import SweepPlan
 
 _FILE = click.Path(path_type=Path, exists=True, dir_okay=False, allow_dash=True)
@@ -80,9 +80,13 @@ def _show(plan: SweepPlan, *, as_json: bool) -> None:
     if as_json:
         print_json(plan)
         return
-    print_fields({"points of the grid": plan["grid_size"], "valid": "yes"})
+    hours = {"device hours at most": plan.get("device_hours_at_most")}
+    print_fields({"points of the grid": plan["grid_size"], **hours, "valid": "yes"})
     if plan["rungs"]:
         print_table(("rung", "trials expected"), [(each["rung"], each["trials"]) for each in plan["rungs"]], empty="")
     suggestions = [(i, table.values_of(values)) for i, values in enumerate(plan["suggestions"])]
     print_table(("#", "first values"), suggestions, empty="no values yet")
+    if plan["trunks"]:
+        forks = [(each["trial"], f"trial {each['forked_from']}", each["step"]) for each in plan["trunks"]]
+        print_table(("#", "begins with", "after step"), forks, empty="")
     warn(plan["warnings"])

@@ -18,6 +18,8 @@ STATES = {
 }
 SHOWN_RUNGS = 5
 LONGEST_VALUE = 32  # characters
+SHOWN_BARS = 40
+_BARS = "▁▂▃▄▅▆▇█"
 _LOW, _HIGH = 0.001, 100_000
 
 
@@ -154,11 +156,45 @@ def ending(sweep: Sweep, trials: Sequence[Trial]) -> str:
     parts = [f"{line}: {counts}" if counts else line]
     if spared := steps_spared(trials):
         parts.append(f"early stopping spared {spared:.0%} of all steps")
+    if shared := steps_shared(trials):
+        parts.append(f"shared trunks {shared:.0%}")
     if found := sweep["best"]:
         parts.append(f"{best(sweep)}: {values_of(found['values'])}")
     elif sweep["status"] != "COMPLETED" and sweep["status_reason"]:
         parts.append(shortened(sweep["status_reason"], 400))
     return "; ".join(parts)
+
+
+def progress(sweep: Sweep, trials: Sequence[Trial]) -> str:
+    """``eval_loss ▁▂█▅   stopped early: 61% of all steps spared   shared trunks: 8%``, as far as there is some of it.
+
+    ``trials``: those that are known, of a large sweep its newest ones.
+    """
+    of = "all steps" if len(trials) >= sweep["trials"] else f"the steps of the newest {len(trials)} trials"
+    parts = []
+    if line := sparkline([each["objectives"][0] for each in reversed(trials) if each["objectives"]]):
+        parts.append(f"{metrics(sweep)[0]} {line}")
+    if spared := steps_spared(trials):
+        parts.append(f"stopped early: {spared:.0%} of {of} spared")
+    if shared := steps_shared(trials):
+        parts.append(f"shared trunks: {shared:.0%}")
+    return "   ".join(parts)
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """A bar for each of the last values between the lowest and the highest of them; empty for fewer than two."""
+    shown = [value for value in values if math.isfinite(value)][-SHOWN_BARS:]
+    if len(shown) < 2:
+        return ""
+    low, high = min(shown), max(shown)
+    top = len(_BARS) - 1
+    return "".join(_BARS[round((value - low) / (high - low) * top) if high > low else 0] for value in shown)
+
+
+def steps_shared(trials: Sequence[Trial]) -> float:
+    """The share of all steps that forks did not train."""
+    wanted = sum(trial["total_steps"] or 0 for trial in trials)
+    return sum(trial["steps_saved"] for trial in trials if trial["total_steps"]) / wanted if wanted else 0.0
 
 
 def steps_spared(trials: Sequence[Trial]) -> float:

@@ -10,6 +10,7 @@ import click
 from app.cli.client.sweeps import table
 from app.cli.connection import server
 from app.cli.output import json_option, print_fields, print_json, print_table
+from app.cli.row_handles import sweep_argument
 from trainyard.client import Client
 from trainyard.records import Sweep, Trial, TrialReport, Value
 
@@ -17,7 +18,7 @@ _NUMBER = click.IntRange(min=0)
 
 
 @click.command()
-@click.argument("sweep_id")
+@sweep_argument
 @click.argument("number", type=_NUMBER)
 @json_option
 def trial(sweep_id: str, number: int, as_json: bool) -> None:  # noqa: FBT001
@@ -35,7 +36,7 @@ def trial(sweep_id: str, number: int, as_json: bool) -> None:  # noqa: FBT001
 
 
 @click.command()
-@click.argument("sweep_id")
+@sweep_argument
 @click.argument("assignments", nargs=-1, required=True, metavar="NAME=VALUE…")
 @json_option
 def add(sweep_id: str, assignments: tuple[str, ...], as_json: bool) -> None:  # noqa: FBT001
@@ -55,7 +56,7 @@ def add(sweep_id: str, assignments: tuple[str, ...], as_json: bool) -> None:  # 
 
 
 @click.command("stop-trial")
-@click.argument("sweep_id")
+@sweep_argument
 @click.argument("number", type=_NUMBER)
 @json_option
 def stop_trial(sweep_id: str, number: int, as_json: bool) -> None:  # noqa: FBT001
@@ -64,7 +65,7 @@ def stop_trial(sweep_id: str, number: int, as_json: bool) -> None:  # noqa: FBT0
 
 
 @click.command()
-@click.argument("sweep_id")
+@sweep_argument
 @click.argument("number", type=_NUMBER)
 @json_option
 def promote(sweep_id: str, number: int, as_json: bool) -> None:  # noqa: FBT001

@@ -14,8 +14,8 @@ from trainyard.records import Sweep, Trial
 if TYPE_CHECKING:
     from rich.console import Group
 
-# Lines of the terminal beside the rows: header, head of the table, reason, prompt.
-OTHER_LINES = 5
+# Lines of the terminal beside the rows: header, head of the table, progress, reason, prompt.
+OTHER_LINES = 6
 LEAST_ROWS = 5
 
 
@@ -61,7 +61,9 @@ class TableView:
         rows = shown(snapshot, max(LEAST_ROWS, self._console.size.height - OTHER_LINES))
         if not rows:
             return Group(*lines)
-        return Group(*lines, table_of(table.columns(sweep), [table.row(sweep, trial) for trial in rows]))
+        drawn = table_of(table.columns(sweep), [table.row(sweep, trial) for trial in rows])
+        progress = table.progress(sweep, sorted(snapshot.trials, key=lambda trial: -trial["number"]))
+        return Group(*lines, drawn, *([Text(printable(progress), no_wrap=True)] if progress else []))
 
 
 class LineView:

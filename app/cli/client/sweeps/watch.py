@@ -10,6 +10,7 @@ from app.cli.client.sweeps.views import JsonView, LineView, Snapshot, TableView
 from app.cli.client.watch import EXIT_NOT_COMPLETED, View, poll_to_end
 from app.cli.connection import server
 from app.cli.output import json_option, printable
+from app.cli.row_handles import sweep_argument
 from trainyard.client import Client, RetryPolicy
 from trainyard.records import SWEEP_TERMINAL, Sweep, Trial
 
@@ -18,7 +19,7 @@ MOST_TRIALS = 1000  # that are read at a time
 
 
 @click.command()
-@click.argument("sweep_id")
+@sweep_argument
 @json_option
 def watch(sweep_id: str, as_json: bool) -> None:  # noqa: FBT001
     """Follow SWEEP_ID to its end. Exit code 3 unless it ends COMPLETED; Ctrl-C leaves it running."""

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 from flask import Response, request
 
-from app.compat.openai.answers.problems import error_body
 from app.compat.openai.dialect import PROJECT_HEADER
+from app.compat.openai.problems import error_body
 from app.domain.errors import TooLarge
 from app.http.auth import PROJECT_HEADER as NATIVE_PROJECT_HEADER
 from app.http.context import backend, holder

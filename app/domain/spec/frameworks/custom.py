@@ -2,9 +2,12 @@
 
 import posixpath
 from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
 
 from app.domain.spec.locations.code import is_bundle, path_in_bundle
-from app.domain.spec.model import JobDocument
+
+if TYPE_CHECKING:  # its sections take long to import, and commands need names from here alone
+    from app.domain.spec.model import JobDocument
 
 LAUNCHER = "launcher"  # what starts the ranks: the platform, one per device, or one of LAUNCHERS
 MPI = "mpi"  # also a capability of nodes
@@ -29,22 +32,22 @@ class InvalidGlob(ValueError):
     """A pattern that does not name files below the script's directory."""
 
 
-def launcher(document: JobDocument) -> str:
+def launcher(document: "JobDocument") -> str:
     """The job's launcher; empty for the platform's own."""
     return _option(document, LAUNCHER)
 
 
-def retries_on_error(document: JobDocument) -> bool:
+def retries_on_error(document: "JobDocument") -> bool:
     """Whether a script that ends with an error is retried."""
     return document.training_config.framework.custom_retry_on_error
 
 
-def retries_on_hang(document: JobDocument) -> bool:
+def retries_on_hang(document: "JobDocument") -> bool:
     """Whether a job whose ranks hang is retried; the default is yes."""
     return document.training_config.retry_on_hang
 
 
-def checkpoint_glob(document: JobDocument) -> str:
+def checkpoint_glob(document: "JobDocument") -> str:
     """Pattern of the script's checkpoints in its working directory, files or directories; empty for none."""
     return _option(document, CHECKPOINT_GLOB)
 
@@ -79,7 +82,7 @@ class InvalidProcesses(ValueError):
     """An invalid number of processes."""
 
 
-def processes_per_node(document: JobDocument, *, devices: int) -> int:
+def processes_per_node(document: "JobDocument", *, devices: int) -> int:
     """Number of ranks on a node with ``devices`` devices. Raises InvalidProcesses."""
     distributed = document.training_config.framework.distributed
     value = distributed.config.get(PROCESSES, ONE_PER_DEVICE[0])
@@ -99,6 +102,6 @@ def processes_per_node(document: JobDocument, *, devices: int) -> int:
     return number
 
 
-def _option(document: JobDocument, name: str) -> str:
+def _option(document: "JobDocument", name: str) -> str:
     framework = document.training_config.framework
     return str(framework.config.get(name) or "") if framework.type == "CUSTOM" else ""

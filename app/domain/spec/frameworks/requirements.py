@@ -1,11 +1,12 @@
 """Node capabilities that a framework, launcher or export format requires implicitly."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from app.domain.spec.frameworks.custom import MPI, launcher
 from app.domain.spec.frameworks.deepspeed import DEEPSPEED
 from app.domain.spec.frameworks.megatron import MEGATRON
-from app.domain.spec.inference import LM_EVAL
+from app.domain.spec.inference import LM_EVAL, Inference
 from app.domain.spec.model import CLAIM, CODE, DATA, MODEL, WANDB, JobDocument, Mount, ResourceConfig
 
 
@@ -27,6 +28,9 @@ EXPORT, EXPORTED = Extra("export", "gguf"), ("gguf", "onnx")
 
 # The extra that measures tasks of EleutherAI's harness.
 EVALUATE = Extra("evaluate", "lm_eval")
+
+# The extra that holds answers to the form of `response_format`.
+STRUCTURED = Extra("inference", "llguidance")
 
 # The extra that sends metrics to Weights & Biases.
 WANDB_CLIENT = Extra(WANDB, "wandb")
@@ -70,7 +74,7 @@ _CLAIM_SCHEME = "pvc://"
 # How an operator makes a node offer an implicit capability.
 HOW_TO_OFFER = {
     LIMITS: f"resource_config.limits needs {LIMITS}, and a node offers it when its worker may make control groups: run "
-    "it as root, or in a systemd unit with Delegate=yes",
+    "it as root",
     MOUNTS: f"resource_config.mounts, user and limits.shm_mb need {MOUNTS}, and a node offers it when its jobs run in "
     "a sandbox: remove TRAINYARD_NODE_SANDBOX=process there",
     CLAIM_PARTS: f"a mount of a part of a volume claim needs {CLAIM_PARTS}, and a node offers it when its worker may "
@@ -80,8 +84,7 @@ HOW_TO_OFFER = {
     "TRAINYARD_PACKAGES_ENABLED is not false: pip install 'trainyard[train]' there, and start the worker again",
     IMAGES: f"resource_config.image needs {IMAGES}, and a node offers it when its jobs run in a sandbox and its worker "
     "finds skopeo and umoci and may mount overlays: apt install skopeo umoci there",
-    FULL: f"a node offers {FULL} when its jobs run in a sandbox and its worker may make control groups: run it as "
-    "root, or in a systemd unit with Delegate=yes",
+    FULL: f"a node offers {FULL} when its jobs run in a sandbox and its worker may make control groups: run it as root",
     NAMESPACES: f"a node offers {NAMESPACES} when its jobs run in a sandbox: remove "
     "TRAINYARD_NODE_SANDBOX=process there",
     OWN_USER: f"a node offers {OWN_USER} when its worker is root, TRAINYARD_NODE_UIDS is not empty there, and its "
@@ -103,6 +106,8 @@ HOW_TO_OFFER = {
     f"finds the library: {EXPORT.command} there, and start the worker again",
     EVALUATE.name: f"benchmarks {LM_EVAL}:TASK need it, and a node offers {EVALUATE.name} when its worker finds the "
     f"library: {EVALUATE.command} there, and start the worker again",
+    STRUCTURED.name: f"task.response_format needs it, and a node offers {STRUCTURED.name} when its worker finds the "
+    f"library: {STRUCTURED.command} there, and start the worker again",
     WANDB_CLIENT.name: f"tracking of kind {WANDB} needs it, and a node offers {WANDB_CLIENT.name} when its jobs run in "
     f"a sandbox and its worker finds the client: {WANDB_CLIENT.command} there, and start the worker again",
 }
@@ -124,13 +129,10 @@ def needed(document: JobDocument) -> frozenset[str]:
     """The capabilities that a job document implies."""
     framework = document.training_config.framework.type
     words = {EXTRAS[framework].name} if framework in EXTRAS else set[str]()
-    if document.inference is not None and document.inference.model.divided == DEEPSPEED:
-        words.add(EXTRAS[DEEPSPEED].name)  # its classes are pickled in the parts of a checkpoint
+    if document.inference is not None:
+        words |= {*_of_inference(document.inference)}
     if document.output_config.export_format in EXPORTED:
         words.add(EXPORT.name)
-    measured = document.inference.benchmarks if document.inference is not None else ()
-    if any(each.name.partition(":")[0] == LM_EVAL for each in measured):
-        words.add(EVALUATE.name)
     if any(tracker.kind == WANDB and not tracker.is_offline for tracker in document.tracking):
         words.add(WANDB_CLIENT.name)
     resources = document.resource_config
@@ -146,6 +148,15 @@ def needed(document: JobDocument) -> frozenset[str]:
     if packages is not None and packages.are_certain:
         words |= {PACKAGES, *([f"{PYTHON}{packages.python}"] if packages.python else [])}
     return frozenset(words | ({MPI} if launcher(document) == MPI else set()))
+
+
+def _of_inference(inference: Inference) -> Iterator[str]:
+    if inference.model.divided == DEEPSPEED:
+        yield EXTRAS[DEEPSPEED].name  # its classes are pickled in the parts of a checkpoint
+    if any(each.name.partition(":")[0] == LM_EVAL for each in inference.benchmarks):
+        yield EVALUATE.name
+    if inference.task.response_format:
+        yield STRUCTURED.name
 
 
 def _mounts_claim_parts(document: JobDocument) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from app.domain.errors import BadSpec
 from app.domain.spec.document import is_custom
+from app.domain.spec.frameworks.custom import launcher
 from app.domain.spec.interactive import NOTEBOOK_PORT
 from app.domain.spec.locations.paths import ReadingRules
 from app.domain.spec.model import JobDocument
@@ -36,6 +37,7 @@ def sandbox_belongs_to_a_script(document: JobDocument) -> None:
         "ports": bool(config.ports),
         "readiness_probe": config.readiness_probe is not None,
         "notebook": config.notebook,
+        "terminal": config.terminal,
         "keep_on_failure_seconds": config.keep_on_failure_seconds > 0,
     }
     for name, is_given in asked.items():
@@ -112,16 +114,29 @@ def probe_can_answer(document: JobDocument) -> None:
         )
 
 
+def terminal_is_of_ranks(document: JobDocument) -> None:
+    if document.interactive_config.terminal and launcher(document):
+        raise BadSpec(
+            "mpirun passes on what its ranks write, and connects them with no terminal; leave it out",
+            field=f"{FIELD}.terminal",
+        )
+
+
 def notebook_can_be_installed(document: JobDocument) -> None:
-    """Nothing to refuse but a contradiction that is visible: exact packages without JupyterLab."""
-    packages = document.training_config.packages
+    """Nothing to refuse but a contradiction that is visible: exact packages without JupyterLab.
+
+    Of the whole job: its notebook has the packages of rank 0, which the first of its roles has.
+    """
+    first = next(iter(document.tasks), None)
+    own = first.training_config.packages if first is not None else None
+    packages = own if own is not None else document.training_config.packages
     if not document.interactive_config.notebook or packages is None or not packages.lock:
         return
     if "jupyterlab" not in packages.lock.lower():
         raise BadSpec(
             "notebook starts the JupyterLab of the job's packages, and this lock has no jupyterlab; add it to what is "
             "locked, or leave notebook out",
-            field=f"{PACKAGES}.lock",
+            field=f"{'tasks.0.' if own is not None else ''}{PACKAGES}.lock",
         )
 
 
@@ -130,5 +145,5 @@ RULES: tuple[Callable[[JobDocument], None], ...] = (
     ports_differ,
     prefix_is_of_http,
     probe_can_answer,
-    notebook_can_be_installed,
+    terminal_is_of_ranks,
 )

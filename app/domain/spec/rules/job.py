@@ -57,6 +57,7 @@ _ROUNDING = 1e-6  # 0.29 x 100 is not exactly 29 in floating point
 def check(document: JobDocument, rules: ReadingRules) -> None:
     """Raise InvalidRequest, with field, rule and way out, for the first rule the document breaks."""
     interactive.ports_are_of_instances(document)
+    interactive.notebook_can_be_installed(document)
     if document.tasks:
         _check_roles(document, rules)
     else:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from app.domain.errors import BadSpec, InvalidRequest
+from app.domain.errors import ERROR_TYPES, BadSpec, InvalidRequest, is_cause
 from app.domain.spec.defaults import completed
 from app.domain.spec.model import JobDocument
 from app.domain.spec.rules.training import trainer_exists
@@ -160,6 +160,12 @@ def _failed_trials(rule: FailedTrials) -> None:
             f"must be a whole number from 0 to {MAX_TRIALS:,}, or a share of all trials below 1",
             field="on_failed_trials.max_failed",
         )
+    for place, cause in enumerate(rule.causes or ()):
+        if not is_cause(cause):
+            raise BadSpec(
+                f"there is no error type {cause}; the error types are {', '.join(ERROR_TYPES)}",
+                field=f"on_failed_trials.causes.{place}",
+            )
 
 
 def _check_method(spec: SweepSpec, space: Space, limits: Limits) -> None:

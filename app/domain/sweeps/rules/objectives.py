@@ -12,11 +12,10 @@ from app.domain.spec.rules.evaluations import FIELD
 from app.domain.spec.rules.output import best_metrics
 from app.domain.suggestions import did_you_mean
 from app.domain.sweeps import benchmarks
-from app.domain.sweeps.results import MAX_MEAN, is_select
+from app.domain.sweeps.results import MAX_MEAN, REPORT, is_select
 from app.domain.sweeps.spec import MAX_METRIC, MAX_OBJECTIVES, SweepSpec
 
 MAX_CONSTRAINTS = 16
-REPORT = "report."
 # Numbers of a job's report.
 OF_REPORTS = ("gpu_time_ms", "compute_time_ms", "average_gpu_util", "steps", "tokens", "attempts")
 # What built-in trainers report beside the metrics of their training type.

@@ -10,8 +10,9 @@ from sqlalchemy import select
 
 from app.domain.errors import NotFound
 from app.domain.ids import new_id
-from app.domain.nodes.sandboxes import AT_OWN_RISK, BUBBLEWRAP, LANDLOCK, PROCESS, WAYS_OUT, WITHOUT_NAMESPACES
+from app.domain.nodes.sandboxes import BUBBLEWRAP, LANDLOCK, PROCESS, WITHOUT_NAMESPACES, way_out
 from app.host.bubblewrap import lack_of_sandbox
+from app.host.computing import missing_locks
 from app.host.fork_servers import agents_socket, is_listening, supervisors_socket
 from app.host.guarded_ports import lack_of_guards
 from app.host.images import lack_of_images
@@ -117,12 +118,24 @@ def sandbox(site: Site) -> Findings:
     if lack is None:
         return fine("Landlock works" if configured == LANDLOCK else f"bubblewrap works, {_second_lock()}")
     found = failed if configured == BUBBLEWRAP else warning
-    return found(f"{lack}: a node here accepts no jobs", f"{WAYS_OUT[lack.kind]}, or, {AT_OWN_RISK}")
+    return found(f"{lack}: a node here accepts no jobs", way_out(lack.kind))
 
 
 def _second_lock() -> str:
     lack = lack_of_landlock(in_sandbox=True)
     return "with Landlock as a second lock" if lack is None else f"without Landlock as a second lock ({lack.detail})"
+
+
+def search_process(site: Site) -> Findings:
+    """What the process that computes the values of sweeps reaches on this machine beside its libraries."""
+    del site
+    reached = missing_locks()
+    if reached:
+        return warning(
+            f"the process that computes the values of sweeps reaches the {' and the '.join(reached)} of its user",
+            "install libseccomp (apt install libseccomp2), and use Linux 6.2 or newer with Landlock switched on",
+        )
+    return fine("the process that computes the values of sweeps reaches no network, and no file but of its libraries")
 
 
 def own_users(site: Site) -> Findings:

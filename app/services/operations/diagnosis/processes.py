@@ -1,6 +1,6 @@
 """Checks of processes: coordinators, nodes, and their clocks."""
 
-from app.domain.nodes.sandboxes import AT_OWN_RISK, BUBBLEWRAP, LANDLOCK, WAYS_OUT, WHY_NONE
+from app.domain.nodes.sandboxes import BUBBLEWRAP, LANDLOCK, WHY_NONE, way_out
 from app.domain.spec.frameworks.requirements import FULL
 from app.services.operations.diagnosis.findings import Findings, failed, fine, skipped, warning
 from app.services.operations.diagnosis.pulses import COORDINATOR, NODE, Pulse
@@ -37,7 +37,7 @@ def nodes(site: Site) -> Findings:
     for lack, why in WHY_NONE.items():
         lacking = [pulse for pulse in alive if pulse.sandbox == lack]
         if lacking:
-            findings += failed(f"{_names(lacking)} accept no jobs: each {why}", f"{WAYS_OUT[lack]}, or, {AT_OWN_RISK}")
+            findings += failed(f"{_names(lacking)} accept no jobs: each {why}", way_out(lack))
     unconfined = [pulse for pulse in alive if pulse.sandbox not in (BUBBLEWRAP, LANDLOCK, *WHY_NONE)]
     if unconfined:
         findings += warning(
@@ -69,7 +69,7 @@ def isolation(site: Site) -> Findings:
     if confined:
         findings += fine(
             f"namespaces on {_names(confined)}: jobs run in a sandbox without limits of memory, processes and "
-            "processor time; a worker that runs as root, or in a systemd unit with Delegate=yes, holds them"
+            "processor time; a worker that runs as root holds them"
         )
     if landlocked := [pulse for pulse in alive if pulse.sandbox == LANDLOCK]:
         findings += fine(

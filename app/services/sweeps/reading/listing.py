@@ -15,6 +15,7 @@ from app.models import Job, Sweep, Trial, TrialReport
 from app.security.permissions import Caller
 from app.services.access import projects
 from app.services.access.key_names import key_names
+from app.services.jobs import handles
 from app.services.requests.pagination import Orders, Page, PageRequest, page_of
 from app.services.sweeps import budget, evaluations, lookup, warm_starts
 from app.services.sweeps.budget import Used
@@ -72,6 +73,17 @@ def page(session: Session, caller: Caller, filters: Mapping[str, Any], request: 
         query = query.where(Sweep.status.in_(filters["status"]))
     if filters.get("name"):
         query = query.where(Sweep.name == filters["name"])
+    if filters.get("created_by"):
+        query = query.where(Sweep.created_by == filters["created_by"])
+    if filters.get("created_after"):
+        query = query.where(Sweep.created_at > filters["created_after"])
+    if filters.get("created_before"):
+        query = query.where(Sweep.created_at < filters["created_before"])
+    for key, value in filters.get("labels", ()):
+        query = query.where(Sweep.labels[key].as_string() == value)
+    if filters.get("handle"):
+        project = caller.project or filters.get("project")
+        query = query.where(Sweep.id.in_(handles.matching(session, filters["handle"], project=project, table=Sweep)))
     found: Page[Any] = page_of(session, query, ORDERS, request)
     return Page(
         items=[details(session, sweep) for sweep in found.items],

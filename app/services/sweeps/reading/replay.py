@@ -1,5 +1,6 @@
 """Computes every suggestion and every decision of a sweep again from what is stored, and compares."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -9,7 +10,6 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app.domain.errors import BadSpec
-from app.domain.sweeps.observations import Observation
 from app.domain.sweeps.rungs import RungReport, judge
 from app.domain.sweeps.spec import SweepSpec
 from app.models import Sweep, Trial, TrialReport
@@ -17,9 +17,10 @@ from app.services.sweeps import rung_reports
 from app.services.sweeps.forking import replaying as populations
 from app.services.sweeps.halting import replaying
 from app.services.sweeps.launching import Suggests, space_of
-from app.services.sweeps.observed import known_to_method
+from app.services.sweeps.observed import KnownTrials, learns
 
-MOST_TRIALS = 2_000
+# Of one request. A method that learns reads every earlier trial for each suggestion: so many in all.
+MOST_TRIALS, MOST_READ = 2_000, 4_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,59 +36,103 @@ class Difference:
 
 @dataclass(frozen=True, kw_only=True)
 class Replay:
+    """Of the trials ``numbers``; ``next_number`` is the first one after them, None if there is none."""
+
     suggestions: int
     decisions: int
     differences: list[Difference]
+    numbers: range
+    next_number: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoredSweep:
-    """What a replay rests on; ``suggested`` has, for each trial of the method, what the method knew.
+    """What a replay of the trials ``numbers`` rests on; ``known`` says what the method knew of earlier ones.
 
     ``by_hand``: number and rung of the reports at which a person let a halted trial continue.
     """
 
     spec: SweepSpec
-    suggested: Sequence[tuple[Trial, Sequence[Observation]]]
+    numbers: range
+    known: KnownTrials
     reports: Sequence[TrialReport]
     trials: Mapping[int, Trial]
     by_hand: AbstractSet[tuple[int, int]]
 
 
-def read(session: Session, sweep: Sweep) -> StoredSweep:
-    """Everything of the sweep. Raises BadSpec for one with more trials than a request may compute again."""
-    if sweep.next_number > MOST_TRIALS:
-        raise BadSpec(
-            f"the sweep has {sweep.next_number} trials; a replay computes those of sweeps with up to {MOST_TRIALS:,}"
-        )
+def read(session: Session, sweep: Sweep, *, first: int | None = None, last: int | None = None) -> StoredSweep:
+    """Everything of the sweep, for a replay of the trials from ``first`` to ``last``: by default all, with ``first``
+    alone as many as one request computes.
+
+    Raises BadSpec for more than that, and for numbers that the sweep does not have.
+    """
     spec = SweepSpec.from_json(sweep.spec)
+    numbers = part(sweep.next_number, first, last, is_learning=learns(spec))
     rows = session.scalars(select(Trial).where(Trial.sweep_id == sweep.id).order_by(Trial.number)).all()
     reports = select(TrialReport).where(TrialReport.sweep_id == sweep.id).order_by(TrialReport.seq)
     trials = {row.number: row for row in rows}
     return StoredSweep(
         spec=spec,
-        suggested=[
-            (row, known_to_method(session, sweep, spec, number=row.number, seen_seq=row.seen_seq))
-            for row in rows
-            if row.source == "method"
-        ],
+        numbers=numbers,
+        known=KnownTrials(session, sweep, spec),
         reports=session.scalars(reports).all(),
         trials=trials,
         by_hand=replaying.continued_by_hand(session, sweep.id, trials),
     )
 
 
+def part(made: int, first: int | None, last: int | None, *, is_learning: bool) -> range:
+    """The trials of a request, of a sweep that has ``made`` so many. Raises BadSpec."""
+    start = first or 0
+    if start >= made > 0:
+        raise BadSpec(f"the sweep has {made} trials; the last one is {made - 1}", field="from")
+    if last is not None and last < start:
+        raise BadSpec(f"must be {start} or more, the first trial", field="to")
+    most = MOST_TRIALS
+    if is_learning:  # the most trials whose count times the number of the last one is within the limit
+        most = min(most, (math.isqrt(start * start + 4 * MOST_READ) - start) // 2)
+    end = made if last is None else min(last + 1, made)
+    if end - start <= most:
+        return range(start, max(start, end))
+    if first is not None and last is None:
+        return range(start, start + most)
+    raise BadSpec(
+        f"these are {end - start} trials, and one request computes up to {most:,} from trial {start} on; ask for a "
+        "part by from and to, or by from alone and then by the next_from of each answer",
+        field="from" if last is None else "to",
+    )
+
+
 def replay(stored: StoredSweep, suggestions: Suggests) -> Replay:
     """Trials whose values the document or a person chose have no suggestion, and are not counted."""
-    forks = [*populations.forks(stored.spec, space_of(stored.spec), stored.reports, stored.trials)]
-    differences = [*_suggestions(stored, suggestions), *_decisions(stored), *_forks(forks)]
-    suggested = len(stored.suggested) + len(forks)
-    return Replay(suggestions=suggested, decisions=len(stored.reports), differences=differences)
+    forks = [
+        each
+        for each in populations.forks(stored.spec, space_of(stored.spec), stored.reports, stored.trials)
+        if each.trial.number in stored.numbers
+    ]
+    suggested = [
+        (place, trial)
+        for place, trial in enumerate(each for each in stored.trials.values() if each.source == "method")
+        if trial.number in stored.numbers
+    ]
+    decided = [report for report in stored.reports if report.number in stored.numbers]
+    end = stored.numbers.stop
+    return Replay(
+        suggestions=len(suggested) + len(forks),
+        decisions=len(decided),
+        differences=[*_suggestions(stored, suggested, suggestions), *_decisions(stored), *_forks(forks)],
+        numbers=stored.numbers,
+        next_number=end if end < len(stored.trials) else None,
+    )
 
 
-def _suggestions(stored: StoredSweep, suggestions: Suggests) -> Iterator[Difference]:
+def _suggestions(
+    stored: StoredSweep, suggested: Sequence[tuple[int, Trial]], suggestions: Suggests
+) -> Iterator[Difference]:
+    """``suggested``: trials with their places among those that the method suggested."""
     space = space_of(stored.spec)
-    for place, (trial, known) in enumerate(stored.suggested):
+    for place, trial in suggested:
+        known = stored.known.of(trial)
         found = suggestions.suggest(stored.spec, space, number=trial.number, place=place, observations=known)
         if found.values != trial.values:
             yield Difference(
@@ -125,10 +170,12 @@ def _decisions(stored: StoredSweep) -> Iterator[Difference]:
         trial = stored.trials[report.number]
         mine = rung_reports.as_judged(stored.spec, report, trial.bracket)
         own = [each for each in of_trial.get(mine.number, ()) if each.rung != mine.rung]
-        verdict = judge(stored.spec.early_stopping, mine, [*of_rung.get(mine.rung, ()), *own])
-        of_rung.setdefault(mine.rung, []).append(mine)
+        before = of_rung.setdefault(mine.rung, [])
+        is_computed = report.decided_seq is not None and report.number in stored.numbers
+        verdict = judge(stored.spec.early_stopping, mine, [*before, *own]) if is_computed else None
+        before.append(mine)
         of_trial.setdefault(mine.number, []).append(mine)
-        if report.decided_seq is None:
+        if verdict is None:
             continue
         continues = trial.promoted or rung_reports.decided_at_once(stored.spec, report, verdict)
         replayed = waited.get((report.number, report.rung), (continues, verdict.rank, verdict.of))

@@ -1,6 +1,7 @@
 """The child process that knows the methods of Optuna, cmaes and scipy: one question and one answer at a time.
 
-It has no credentials and no settings. It ends after a minute without a question, and with the thread that started it.
+It has no credentials and no settings, and opens no socket, nor any file but of its libraries (`app.host.computing`). It
+ends after a minute without a question, and with the thread that started it.
 """
 
 import json
@@ -13,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-COMMAND = (sys.executable, "-m", "app.search")
+COMMAND = (sys.executable, "-m", "app.host.computing", "app.search")
 # Nothing of this process's environment, which has credentials. One thread, so that sums have one order.
 ENVIRONMENT = {
     "PATH": os.defpath,

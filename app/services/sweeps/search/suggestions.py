@@ -17,7 +17,7 @@ from app.domain.sweeps.grid import grid_values
 from app.domain.sweeps.observations import Observation
 from app.domain.sweeps.parameters import Value
 from app.domain.sweeps.space import Space
-from app.domain.sweeps.spec import ANNEAL, GP, GRID, PBT, RANDOM, SOBOL, TPE, Method, SweepSpec
+from app.domain.sweeps.spec import ANNEAL, GP, GRID, PBT, RANDOM, SOBOL, TPE, FailedTrials, Method, SweepSpec
 from app.services.sweeps.search.search_child import COMMAND, ChildFailed, SearchChild
 
 ANSWER_SECONDS = 30.0
@@ -87,7 +87,7 @@ class Suggestions:
         """
         seed = seed_of(spec.method.seed, number)
         place = max(0, number - len(spec.enqueue)) if place is None else place
-        observations = _penalized(observations) if spec.on_failed_trials.penalize else observations
+        observations = _penalized(observations, spec.on_failed_trials)
         here = _answered_here(spec, space, place, seed, observations)
         if here is not None:
             return here
@@ -179,7 +179,7 @@ def _answered_here(
     if not _is_startup(method, observations):
         return None
     _require_libraries(method.name)
-    return Suggestion(random_values(space, seed))
+    return Suggestion(random_values(space, seed), f"drawn at random: one of {method.startup_trials} startup trials")
 
 
 def _is_startup(method: Method, observations: Sequence[Observation]) -> bool:
@@ -207,22 +207,25 @@ def _not_installed(method: str, library: str) -> SearchUnavailable:
     )
 
 
-def _penalized(observations: Sequence[Observation]) -> list[Observation]:
-    """Failed trials as completed ones with the worst objectives of all, also at each rung of which values are given;
-    unchanged while none has completed.
+def _penalized(observations: Sequence[Observation], rule: FailedTrials) -> list[Observation]:
+    """Failed trials whose cause penalises as completed ones with the worst objectives of all, also at each rung of
+    which values are given; as failed ones while none has completed.
     """
-    completed = [each.objectives for each in observations if each.state == "completed"]
-    if not completed:
+    if all(each.state != "failed" for each in observations):
         return [*observations]
+    completed = [each.objectives for each in observations if each.state == "completed"]
     worst = tuple(map(max, zip(*completed, strict=True)))
     at_rungs: dict[int, float] = {}
     for rung, value in (report for each in observations for report in each.reports):
         at_rungs[rung] = max(value, at_rungs.get(rung, value))
     reports = tuple(sorted(at_rungs.items()))
-    return [
-        replace(each, state="completed", objectives=worst, reports=reports) if each.state == "failed" else each
-        for each in observations
-    ]
+
+    def counted(each: Observation) -> Observation:
+        if worst and rule.penalizes(each.cause):
+            each = replace(each, state="completed", objectives=worst, reports=reports)
+        return replace(each, cause="")  # methods ask for none
+
+    return [counted(each) if each.state == "failed" else each for each in observations]
 
 
 def _suggestion(answer: dict[str, Any], method: str) -> Suggestion:

@@ -5,7 +5,7 @@ from typing import Any
 
 from flask import Blueprint, Response, url_for
 
-from app.domain.administration import DEFAULT_GRACE_SECONDS, MAX_EXPIRES_DAYS, MAX_GRACE_SECONDS
+from app.domain.administration import DEFAULT_GRACE_SECONDS, MAX_EXPIRES_DAYS, MAX_GRACE_SECONDS, MOST_PER_MINUTE
 from app.http.context import caller, plane
 from app.http.operation import operation
 from app.http.pagination import page_request
@@ -30,6 +30,7 @@ MEANINGS = {
     Permission.MANAGE: "submit and control jobs, manage webhooks",
     Permission.EVALUATE: "evaluate models",
     Permission.INFER: "ask models that services answer with",
+    Permission.LIST_MODELS: "list models",
     Permission.MANAGE_KEYS: "manage keys of the project, and see and end its sign-ins",
     Permission.VIEW_AUDIT: "read the audit log of the project",
     Permission.CLUSTER_ADMIN: "manage nodes, queues, projects, and everything of every project",
@@ -42,6 +43,8 @@ class KeyListSchema(WebListSchema):
 
 class CreateKeyFormSchema(CreateKeySchema):
     expires_days = FormWhole(1, MAX_EXPIRES_DAYS)  # type: ignore[assignment]  # a form has texts
+    requests_per_minute = FormWhole(0, MOST_PER_MINUTE)  # type: ignore[assignment]
+    tokens_per_minute = FormWhole(0, MOST_PER_MINUTE)  # type: ignore[assignment]
 
 
 class RotateKeyFormSchema(RotateKeySchema):

@@ -4,7 +4,7 @@ from typing import Any
 
 from flask import Blueprint, Response, url_for
 
-from app.domain.administration import CREATE_CLAIMS, USE_CLAIMS
+from app.domain.administration import AS_INSTALLED, CREATE_CLAIMS, MAKES_NONE, MAKES_SERVICES, USE_CLAIMS
 from app.http.context import caller, plane
 from app.http.operation import operation
 from app.http.pagination import page_request
@@ -25,6 +25,11 @@ from app.web.pages import done
 blueprint = Blueprint("web_admin_projects", __name__)
 _CREATE, _CHANGE = CreateProjectSchema(), ChangeProjectSchema()
 _CLAIM_RIGHTS = {CREATE_CLAIMS: "jobs may create missing ones", USE_CLAIMS: "existing ones only"}
+_AUTO_SERVICES = {
+    AS_INSTALLED: "as the settings of the gateways say",
+    MAKES_SERVICES: "a service is made",
+    MAKES_NONE: "the request is refused",
+}
 
 
 class ProjectListSchema(WebListSchema):
@@ -38,6 +43,7 @@ class ProjectFormSchema(RequestSchema):
     description = Text(load_default="")
     egress = Lines(load_default=[])
     claims = Text()
+    auto_services = Text()
     required_capabilities = Lines(load_default=[])
 
 
@@ -63,7 +69,9 @@ def project(name: str) -> Response:
     with plane().db.read() as session:
         found = service.visible(session, caller(), name)
         usage = project_quotas.usage(session, name)
-    return admin_page("admin/project.html", project=found, usage=usage, claim_rights=_CLAIM_RIGHTS)
+    return admin_page(
+        "admin/project.html", project=found, usage=usage, claim_rights=_CLAIM_RIGHTS, auto_services=_AUTO_SERVICES
+    )
 
 
 @blueprint.post("/admin/projects/<name>")

@@ -3,11 +3,13 @@
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select
 
 from app.domain.lifecycle.states import JobState
 from app.domain.spec.model import JobDocument
-from app.models import Artifact, Checkpoint
+from app.models import Artifact, Checkpoint, Job, JobEvent
 from app.services.attempts import work_orders
+from app.services.attempts.model_weights import damage_of
 from app.storage.storage import Storage
 from tests.builders.factories import make_attempt, make_checkpoint, make_document, make_job, make_node
 from tests.builders.shards import batch_document
@@ -149,6 +151,27 @@ def test_changed_weights_are_refused(database, storage, trained, tmp_path, what)
         find(database, storage, work_of(database, job_id, checkpoint_id if what == "checkpoint" else None), tmp_path)
 
     assert failed.value.error_type == "MODEL_NOT_FOUND"
+
+
+def test_damaged_checkpoint_is_retired_and_the_one_before_is_the_newest(database, storage, trained, tmp_path):
+    job_id, damaged = trained
+    with database.write() as session:
+        job = session.get_one(Job, job_id)
+        older = make_checkpoint(session, job, step=1).id
+        job.latest_checkpoint_id = job.best_checkpoint_id = damaged
+    (storage.local_path(f"jobs/{job_id}/checkpoints/c") / "model.safetensors").write_bytes(b"weighty")
+
+    for _ in range(2):  # of two jobs that find it at once the second changes nothing
+        with pytest.raises(AttemptFailed):
+            find(database, storage, work_of(database, job_id, damaged), tmp_path)
+
+    with database.read() as session:
+        job = session.get_one(Job, job_id)
+        events = session.scalars(select(JobEvent).where(JobEvent.job_id == job_id)).all()
+        assert (job.latest_checkpoint_id, job.best_checkpoint_id) == (older, None)
+        assert [(each.type, each.data["checkpoint_id"]) for each in events] == [("job.resume_fallback", damaged)]
+        assert "model.safetensors" in str(damage_of(session, session.get_one(Checkpoint, damaged)))
+        assert damage_of(session, session.get_one(Checkpoint, older)) is None
 
 
 @pytest.mark.parametrize("what", ["artifacts", "checkpoints/c"])

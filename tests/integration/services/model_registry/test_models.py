@@ -59,6 +59,28 @@ def test_base_model_is_seen_by_its_project_or_by_all(db: Database) -> None:
             resolve_for_training(session, USER, "default", "private")
 
 
+def test_asking_alone_shows_the_names_that_may_be_asked_and_nothing_behind_them(db: Database) -> None:
+    asker = Caller(key_id="key-3", role=Role.INFERENCE, project="default")
+    registered.register(db, ADMIN, "tiny", "/srv/models/tiny")
+    registered.register(db, ADMIN, "removed", "/srv/models/removed")
+    registered.register(db, ADMIN, "private", "acme/base", project="other")
+    registered.remove(db, ADMIN, "removed")
+    made, job_id = fine_tuned(db)
+    with db.write() as session:
+        make_service(session, name="support", model_key="/srv/models/tiny")
+
+    assert seen(db, asker) == sorted([made, "support", "tiny"])
+    assert seen(db, USER) == sorted([made, "removed", "support", "tiny"])
+    with db.read() as session:
+        listed = objects.model_objects(session, asker)
+        assert {each["trainyard"]["job_id"] or each["trainyard"]["base"] for each in listed} == {None}
+        assert objects.model_object(session, asker, made)["trainyard"]["job_id"] is None
+        assert objects.model_object(session, USER, made)["trainyard"]["job_id"] == job_id
+        for hidden in ("removed", "private"):
+            with pytest.raises(ModelNotFound):
+                objects.model_object(session, asker, hidden)
+
+
 def test_the_name_of_a_service_is_for_its_own_model_alone(db: Database) -> None:
     with db.write() as session:
         service = make_service(session, name="support", model_key="/srv/models/tiny")

@@ -22,8 +22,8 @@ from tests.builders import factories
 from tests.builders.walks import NO_WAIT, job_of, make_job, make_node, save, start_attempt
 from trainyard.protocol.run_spec import RunSpec
 from workers.prepare.inputs.input_library import Sources
+from workers.prepare.inputs.resume_point import StartPoint
 from workers.prepare.prepare import make_spec
-from workers.prepare.resume_point import StartPoint
 from workers.run_dir.layout import RunDirectory
 
 pytestmark = pytest.mark.both_databases

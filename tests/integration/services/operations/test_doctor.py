@@ -257,6 +257,15 @@ def test_a_machine_without_bubblewrap_is_reported(
     assert said(replace(site, settings=changed), "sandbox")[0].level is level
 
 
+def test_what_the_search_process_reaches_is_told(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "missing_locks", lambda: ["network", "files"])
+
+    (finding,) = said(site, "search process")
+
+    assert finding.level is Level.WARNING
+    assert "reaches the network and the files of its user" in finding.message
+
+
 @pytest.mark.parametrize("name", ["API address", "Flower address"])
 def test_listening_to_the_world_warns(site: Site, name: str) -> None:
     assert said(site, name)[0].level is Level.OK

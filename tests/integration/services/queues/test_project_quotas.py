@@ -19,6 +19,7 @@ from app.services.queues import gpu_hours, project_quotas
 from app.services.scheduling import planner as scheduling
 from tests.builders import factories
 from tests.builders.factories import make_document
+from tests.builders.shards import batch_document
 from tests.builders.statements import statements
 from tests.builders.walks import NO_WAIT, job_of, make_job, make_node, start_attempt
 from tests.systems.apps import Api
@@ -44,7 +45,8 @@ def reason(db: Database, job_id: str) -> str:
 def test_no_more_devices_than_the_limit_whatever_is_free(database: Database) -> None:
     make_node(database, devices=8)
     set_quota(database, cpu_slots={"limit": 3})
-    jobs = [make_job(database, state=JobState.QUEUED) for _ in range(4)]
+    documents = (make_document(), batch_document(), batch_document(benchmarks=1), batch_document())  # all kinds count
+    jobs = [make_job(database, state=JobState.QUEUED, document=each) for each in documents]
 
     assert started(database) == jobs[:3]
     assert started(database) == []
@@ -89,7 +91,8 @@ def test_two_planners_at_once_do_not_exceed_it(database: Database) -> None:
 def test_the_shares_of_projects_are_taken_from_the_database(database: Database) -> None:
     make_node(database, devices=4)
     ours = [make_job(database, state=JobState.QUEUED) for _ in range(4)]
-    theirs = [make_job(database, state=JobState.QUEUED, project="other") for _ in range(4)]
+    batch = batch_document()
+    theirs = [make_job(database, state=JobState.QUEUED, project="other", document=batch) for _ in range(4)]
     set_quota(database, "other", cpu_slots={"deserved": 3})
 
     assert sorted(started(database)) == sorted([ours[0], *theirs[:3]])

@@ -11,7 +11,7 @@ from app.domain.lifecycle.outcomes import Outcome
 from app.domain.lifecycle.states import JobState
 from app.domain.scheduling.placement import Placement
 from app.domain.scheduling.resources import Device
-from app.models import Attempt, Reservation
+from app.models import Attempt, Job, Project, Reservation
 from app.services.access.api_keys import ADMINISTRATOR
 from app.services.attempts import leases, recovery, work_orders
 from app.services.lifecycle import transitions
@@ -65,6 +65,30 @@ def test_jobs_share_a_device_up_to_the_whole_and_the_rest_waits_for_it(database:
     assert shares == {half: 50, quarter: 25}
     assert (counted.total, counted.in_use, counted.share_in_use, counted.free) == (1, 1, 0.75, 0)
     assert (device.in_use, device.share_in_use) == (True, 0.75)
+
+
+@pytest.mark.parametrize("limits", [{}, {"share_across_projects": True}])
+def test_jobs_of_another_project_share_a_device_only_where_its_operator_lets_them(
+    database: Database, limits: dict[str, bool]
+) -> None:
+    make_node(database, devices=1, device_type="h100", memory_mb=80_000, simulated=True, cpu_cores=16, limits=limits)
+    first, second = queued(database, gpu_fraction=0.5), queued(database, gpu_fraction=0.25)
+    assert placed(database) == {first, second}
+    with database.write() as session:
+        session.add(Project(name="other"))
+    third = queued(database, gpu_fraction=0.25)
+    with database.write() as session:
+        session.get_one(Job, third).project = "other"
+    plan = Placement(job_id=third, node="n1", devices=(H100,), share=25)
+
+    late = [each.job_id for each in placing.place(database, [plan], "another planner")] if not limits else []
+    again = placed(database)
+
+    assert (late, again) == ([], {third} if limits else set())
+    if not limits:
+        assert job_of(database, third).pending_reason == (
+            "needs 0.25 of 1 GPU on one node; free: nothing on n1 (1 shared by jobs of other projects)"
+        )
 
 
 def test_ended_job_gives_back_its_share_and_pays_for_that_only(database: Database) -> None:

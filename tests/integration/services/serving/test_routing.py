@@ -59,6 +59,25 @@ def test_service_answers_by_its_name(api: Api) -> None:
     assert routed(api, "support") == Route(service_id=service, project="default", model="support")
 
 
+@pytest.mark.parametrize(
+    ("chosen", "auto", "makes"), [("on", False, True), ("off", True, False), ("default", False, False)]
+)
+def test_project_says_whether_first_requests_make_services(
+    api: Api, base: str, chosen: str, *, auto: bool, makes: bool
+) -> None:
+    changed = api.call("PATCH", "/v1/projects/default", json={"auto_services": chosen})
+    assert api.data(changed)["auto_services"] == chosen
+
+    if makes:
+        routed(api, base, caller=asker(api), auto=auto)
+    else:
+        with pytest.raises(ModelNotServed, match=f"trainyard serve {base}"):
+            routed(api, base, caller=asker(api), auto=auto)
+
+    with api.db.read() as session:
+        assert len(session.scalars(select(Service)).all()) == makes
+
+
 def test_service_answers_for_the_model_that_it_has(api: Api, base: str) -> None:
     with api.db.write() as session:
         automatic = served(session, "automatic", is_automatic=True)

@@ -262,7 +262,7 @@ def test_a_service_is_shown_with_its_counts(api: Api) -> None:
     run.load(in_flight=3, waiting=1, requests=9)
     with run.db.read() as session:
         (shown,) = listing.page(session, CALLER, {}, NEWEST).items
-        assert (shown.answering, shown.starting, shown.draining) == (1, 1, 0)
+        assert (shown.answering, shown.starting, shown.fleet.draining) == (1, 1, 0)
         assert (shown.load.in_flight, shown.load.waiting) == (3, 1)
         found = listing.replicas(session, shown.service, {"status": ["SERVING"]}, PageRequest(size=5, order="number"))
         assert [(each.replica.number, each.answers) for each in found.items] == [(0, True)]

@@ -137,7 +137,7 @@ def test_trial_whose_evaluation_gives_no_value_says_why(make_run: Make) -> None:
             f"{without}: its evaluation {failed.id} is FAILED, DATA_NOT_FOUND: no file /srv/data/q.jsonl",
         ),
         ("CANCELLED", None, f"{without}: its evaluation {cancelled.id} is CANCELLED, not needed"),
-        ("FAILED", None, without),
+        ("FAILED", "NO_RESULT", without),
     ]
 
 

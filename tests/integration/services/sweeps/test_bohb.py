@@ -9,7 +9,7 @@ import pytest
 from app.domain.sweeps.observations import Observation
 from app.domain.sweeps.spec import SweepSpec
 from app.models import Sweep
-from app.services.sweeps.observed import known_to_method
+from app.services.sweeps.observed import KnownTrials, known_to_method
 from tests.builders.sweep_runs import SweepRun
 from tests.builders.sweeps import make_sweep_document
 from tests.integration.services.sweeps.test_sweep_crashes import outcome, run_with_deaths
@@ -42,7 +42,17 @@ def test_a_sweep_learns_from_rungs_and_replays(make_run: Make, api: Api) -> None
     assert any(note.startswith("by ") for note in notes)
     assert "drawn at random, as a third of all" in notes
     answer = api.get(f"/v1/sweeps/{run.id}/replay")
-    assert answer == {"is_equal": True, "suggestions": 16, "decisions": len(run.reports()), "differences": []}
+    whole = {"is_equal": True, "differences": [], "from": 0, "to": 15, "next_from": None}
+    assert answer == {**whole, "suggestions": 16, "decisions": len(run.reports())}
+    part = api.get(f"/v1/sweeps/{run.id}/replay?from=5&to=9")
+    reports = sum(5 <= report.number <= 9 for report in run.reports())
+    assert part == {**whole, "from": 5, "to": 9, "next_from": 10, "suggestions": 5, "decisions": reports}
+    refused = api.problem(api.call("GET", f"/v1/sweeps/{run.id}/replay?from=16"), 400)
+    assert refused["details"][0]["field"] == "from"
+    with run.db.read() as session:
+        sweep = session.get_one(Sweep, run.id)
+        trials = KnownTrials(session, sweep, SweepSpec.from_json(sweep.spec))
+    assert all(trials.of(each) == known(run, number=each.number, seen_seq=each.seen_seq) for each in run.trials())
 
 
 @pytest.mark.long

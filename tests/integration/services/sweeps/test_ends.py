@@ -274,3 +274,22 @@ def test_what_trials_of_one_step_are_learned_from_is_what_a_replay_reads(make_ru
     assert asked.observations == read
     assert api.get(f"/v1/sweeps/{run.id}/replay")["is_equal"] is True
     assert len({trial.seen_seq for trial in run.trials()}) < 12, "some were made in one step"
+
+
+def test_a_method_learns_from_failures_by_a_trials_own_fault_and_a_replay_does_too(make_run: Make, api: Api) -> None:
+    run = make_run(budget={"max_trials": 9, "parallel_trials": 1}, method={"name": "anneal"})
+    run.step()
+    run.train(0)
+    run.end(0)
+    for number, cause in enumerate(["OUT_OF_MEMORY", "NODE_LOST"], start=1):
+        run.step()
+        run.end(number, JobState.FAILED, error_type=cause, error_message="it failed")
+    run.step()
+
+    with run.db.read() as session:
+        sweep = session.get_one(Sweep, run.id)
+        spec = SweepSpec.from_json(sweep.spec)
+        known = known_to_method(session, sweep, spec, number=3, seen_seq=sweep.seq)
+    assert [each.cause for each in known] == ["", "OUT_OF_MEMORY", "NODE_LOST"]
+    assert [spec.on_failed_trials.penalizes(each.cause) for each in known] == [False, True, False]
+    assert api.get(f"/v1/sweeps/{run.id}/replay")["is_equal"] is True

@@ -109,7 +109,7 @@ def test_every_suggestion_and_decision_replays(make_run: Make, api: Api, method:
     run_with_deaths(run, random.Random(method))
 
     answer = api.get(f"/v1/sweeps/{run.id}/replay")
-    assert answer == {"is_equal": True, "suggestions": 10, "decisions": len(run.reports()), "differences": []}
+    assert (answer["is_equal"], answer["suggestions"], answer["decisions"]) == (True, 10, len(run.reports()))
 
 
 def test_a_replay_finds_values_that_were_changed(make_run: Make, api: Api) -> None:

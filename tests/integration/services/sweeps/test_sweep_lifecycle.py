@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import select
 
 from app.domain.lifecycle.states import JobState
+from app.domain.sweeps.documents import with_all_data
 from app.models import ApiKey, Checkpoint, Job, JobEvent, Sweep, Trial
 from app.models.base import utc_now
 from app.security.permissions import Role
@@ -51,13 +52,15 @@ def test_a_sweep_ends_when_its_trials_are_used_up_and_names_the_best(make_run: M
     assert (shown["status"], shown["status_reason"]) == ("COMPLETED", "max_trials: 4 trials were made")
     assert shown["trials_by_state"]["COMPLETED"] == 4
     assert shown["best"]["number"] == best.number == run.sweep().best_number
-    assert api.get(f"/v1/sweeps/{run.id}/best?top=2")["trials"][0]["number"] == best.number
+    shown = api.get(f"/v1/sweeps/{run.id}/best?top=2")["trials"][0]
+    assert (shown["number"], shown["report"]["job_id"], shown["artifacts"]) == (best.number, best.job_id, [])
+    assert (shown["report"]["status"], shown["report"]["forked_from"]) == ("SUCCESS", None)
     ordered = api.get(f"/v1/sweeps/{run.id}/trials?order_by=value&page_size=3")
     values = sorted(trial.objectives[0] for trial in run.trials() if trial.objectives)
     assert ([t["objectives"][0] for t in ordered["trials"]], ordered["total_count"]) == (values[:3], 4)
     document = api.get(f"/v1/sweeps/{run.id}/best?document=true")["trials"][0]["document"]
-    again = api.data(api.post("/v1/jobs", document), 201)
-    assert again["status"] == "PENDING"
+    for again in (document, with_all_data(document)):
+        assert api.data(api.post("/v1/jobs", again), 201)["status"] == "PENDING"
 
 
 def test_a_grid_tries_every_point_once(make_run: Make) -> None:
@@ -129,7 +132,8 @@ def test_a_value_that_is_not_finite_is_never_best(make_run: Make) -> None:
     run.step()
 
     assert run.states() == ["FAILED", "COMPLETED"]
-    assert run.trials()[0].reason == "it ended without a finite value of eval_loss"
+    failed = run.trials()[0]
+    assert (failed.error_type, failed.reason) == ("NO_RESULT", "it ended without a finite value of eval_loss")
     assert run.sweep().best_number == 1
 
 

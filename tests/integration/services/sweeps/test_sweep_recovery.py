@@ -102,3 +102,31 @@ def test_a_deleted_job_leaves_its_trial(make_run: Make, api: Api) -> None:
 
     trial = api.get(f"/v1/sweeps/{run.id}/trials/0")
     assert (trial["job_id"], trial["state"], trial["job_status"]) == (None, "COMPLETED", None)
+
+
+@pytest.mark.both_databases
+def test_sweeps_are_listed_by_labels_and_by_their_time(make_run: Make, api: Api) -> None:
+    first = make_run(labels={"team": "a", "kind/of": "b.c"})
+    second = make_run(labels={"team": "a"})
+    created = api.get(f"/v1/sweeps/{second.id}")["created_at"]
+
+    def found(query: str) -> list[str]:
+        return sorted(each["sweep_id"] for each in api.get(f"/v1/sweeps?{query}")["sweeps"])
+
+    assert found("labels.team=a") == sorted([first.id, second.id])
+    assert found("labels.team=a&labels.kind/of=b.c") == [first.id]
+    assert found("labels.team=b") == found("labels.missing=a") == []
+    assert found(f"created_before={created}") == [first.id]
+    assert found(f"created_after={created}") in ([], [second.id])  # the answer is rounded to milliseconds
+
+
+def test_cancel_of_a_sweep_that_ends_otherwise_is_audited(make_run: Make, api: Api) -> None:
+    run = make_run()
+    run.step()
+    api.data(api.post(f"/v1/sweeps/{run.id}/stop"))
+
+    for _ in range(2):  # the second one changes nothing
+        api.data(api.post(f"/v1/sweeps/{run.id}/cancel", {"reason": "enough"}))
+
+    lines = api.get(f"/v1/audit?target={run.id}&action=sweep.cancel")["entries"]
+    assert [(line["message"], line["project"]) for line in lines] == [("cancelled: enough", "default")]

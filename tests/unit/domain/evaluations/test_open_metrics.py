@@ -83,3 +83,12 @@ def test_nodes_must_have_the_harness() -> None:
     assert capabilities("f1", "lm_eval:arc") == {"evaluate"}
     assert capabilities("f1") == frozenset()
     assert "trainyard[evaluate]" in HOW_TO_OFFER["evaluate"]
+
+
+def test_nodes_must_have_what_holds_answers_to_a_form() -> None:
+    def capabilities(**task: object) -> frozenset[str]:
+        return needed(JobDocument.from_json({"kind": "batch", "inference": {"task": {"type": "generate", **task}}}))
+
+    assert capabilities(response_format={"type": "regex", "pattern": "yes|no"}) == {"inference"}
+    assert capabilities() == frozenset()
+    assert "trainyard[inference]" in HOW_TO_OFFER["inference"]

@@ -8,9 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.errors import CannotFit
+from app.domain.nodes.project_demand import sharing
 from app.domain.scheduling.feasibility import refuse_unfitting
 from app.domain.scheduling.filters import choose_devices, describe, examine, share_on
 from app.domain.scheduling.planner import plan
+from app.domain.scheduling.preemption import Running, room_after
 from app.domain.scheduling.queue_order import QueuedJob
 from app.domain.scheduling.resources import Device, NodeCapacity, Quantities, Request, gpu_types_of, request_of
 from app.domain.scheduling.start_estimates import DeviceRelease, starts
@@ -191,6 +193,65 @@ def test_what_is_given_out_and_back_leaves_a_node_as_it_was(used: dict[int, int]
         after = after.given([index], -share)
 
     assert after == before
+
+
+@given(line=st.lists(st.tuples(requests, st.sampled_from("ab")), max_size=25), mixes=st.booleans())
+def test_jobs_of_two_projects_share_a_device_only_where_the_operator_lets_them(
+    *, line: list[tuple[Request, str]], mixes: bool
+) -> None:
+    jobs = [
+        QueuedJob(job_id=f"{n:03}", priority=5, since=n, request=sharing(request, project), project=project)
+        for n, (request, project) in enumerate(line)
+    ]
+    nodes = [node("a", gpus=2, mixes_projects=mixes), node("b", gpus=2)]
+
+    decided = plan(jobs, nodes)
+
+    held: dict[tuple[str, int], set[str]] = {}
+    for placement in decided.placements:
+        for device in placement.devices:
+            held.setdefault((placement.node, device.index), set()).add(line[int(placement.job_id)][1])
+    assert all(len(projects) == 1 for (name, _), projects in held.items() if name == "b" or not mixes)
+
+
+def test_part_of_a_device_that_another_project_shares_is_not_offered() -> None:
+    shared = node(gpus=2, free=frozenset(), parts={0: 20, 1: 60}, tenants={0: "b", 1: "a"})
+    mine, theirs = sharing(part(30), "a"), sharing(part(30), "b")
+
+    assert placed([mine, theirs], [shared]) == [("n", 1, 30), ("n", 0, 30)]
+    assert waits(sharing(part(50), "a"), shared) == (
+        "needs 0.5 of 1 GPU on one node; free: 0.4 of device 1 on n (1 shared by jobs of other projects)"
+    )
+    assert waits(sharing(part(1), "c"), shared) == (
+        "needs 0.01 of 1 GPU on one node; free: nothing on n (2 shared by jobs of other projects)"
+    )
+    assert placed([sharing(ONE_WHOLE, "a")], [shared]) == []
+
+
+def test_device_of_several_projects_takes_no_more_jobs_until_it_is_free() -> None:
+    mixed = node(gpus=1, free=frozenset(), parts={0: 60}, tenants={0: ""})
+
+    assert placed([sharing(part(10), "a"), sharing(part(10), "b")], [mixed]) == []
+    assert placed([sharing(part(10), "a")], [mixed.given([0], -60)]) == [("n", 0, 10)]
+
+
+def test_full_device_goes_back_to_the_project_that_shares_it() -> None:
+    full = node(gpus=1).given([0], 60, "a").given([0], 40, "a")
+
+    half = full.given([0], -60)
+
+    assert placed([sharing(part(10), "b"), sharing(part(10), "a")], [half]) == [("n", 0, 10)]
+    assert half.given([0], -40) == node(gpus=1)
+
+
+@pytest.mark.parametrize(("victim", "fits"), [("a", True), ("b", False)])
+def test_part_is_cleared_only_on_a_device_of_its_own_project(victim: str, *, fits: bool) -> None:
+    shared = node(gpus=1, free=frozenset(), parts={}, tenants={0: victim})
+    running = Running(job_id="r", project=victim, node="n", priority=1, kind="cuda", devices=frozenset({0}), share=40)
+    job = QueuedJob(job_id="j", priority=5, since=0, request=sharing(part(30), "a"), project="a")
+
+    assert (room_after(job, shared, [running]) is not None) is fits
+    assert room_after(job, shared, [replace(running, share=100)]) is not None
 
 
 SLICES = NodeCapacity(

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.domain.nodes.project_demand import sharing
 from app.domain.scheduling.fair_share import DeviceQuota, ProjectQuota, QuotaUsage
 from app.domain.scheduling.incremental_planner import IncrementalPlan, IncrementalPlanner
 from app.domain.scheduling.planner import Plan, Planning, Policy, plan
@@ -66,13 +67,14 @@ class World:
 
     def job(self) -> QueuedJob:
         self.serial += 1
+        project = self.draw.choice(PROJECTS)
         return QueuedJob(
             job_id=f"j{self.serial:03}",
             priority=self.draw.randrange(3),
             since=self.draw.choice((0.0, 100.0, 5e4)),
-            request=self.draw.choice(SHAPES),
+            request=sharing(self.draw.choice(SHAPES), project),
             queue=self.draw.choice(QUEUES),
-            project=self.draw.choice(PROJECTS),
+            project=project,
             is_preemptible=self.draw.random() < 0.5,
             avoids=frozenset({"n1"}) if self.draw.random() < 0.1 else frozenset(),
             no_room_on=("n2",) if self.draw.random() < 0.1 else (),
@@ -139,7 +141,7 @@ class World:
             for part in placement.parts:
                 indices = frozenset(device.index for device in part.devices)
                 node = self.nodes[part.node]
-                self.nodes[part.node] = node.with_job(indices, placement.share, request.quantities)
+                self.nodes[part.node] = node.with_job(indices, placement.share, request.quantities, request.tenant)
                 running = Running(
                     job_id=job.job_id,
                     project=job.project,

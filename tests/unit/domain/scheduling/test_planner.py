@@ -5,18 +5,11 @@ from typing import Any
 
 import pytest
 
+from app.domain.nodes.project_demand import ProjectDemand, demanding
 from app.domain.scheduling.filters import could_fit
 from app.domain.scheduling.planner import held_back, plan
 from app.domain.scheduling.queue_order import QueuedJob
-from app.domain.scheduling.resources import (
-    Device,
-    NodeCapacity,
-    ProjectDemand,
-    Request,
-    RoleRequest,
-    demanding,
-    gpu_types_of,
-)
+from app.domain.scheduling.resources import Device, NodeCapacity, Request, RoleRequest, gpu_types_of
 from app.domain.scheduling.serving_order import Accounts
 
 

@@ -28,6 +28,7 @@ def document(framework: str = "CUSTOM", packages: dict[str, Any] | None = None, 
 def check(found: JobDocument, allowed: ReadingRules = KNOWS) -> None:
     for rule in rules.RULES:
         rule(found)
+    rules.notebook_can_be_installed(found)
     rules.check(found, allowed)
 
 
@@ -69,7 +70,13 @@ def test_contradictions_name_the_field_and_the_way_out(config: dict[str, Any], f
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("ports", [PORT]), ("readiness_probe", PROBE), ("notebook", True), ("keep_on_failure_seconds", 60)],
+    [
+        ("ports", [PORT]),
+        ("readiness_probe", PROBE),
+        ("notebook", True),
+        ("terminal", True),
+        ("keep_on_failure_seconds", 60),
+    ],
 )
 def test_only_scripts_have_them(name: str, value: Any):
     with pytest.raises(BadSpec, match="trainyard exec JOB") as refused:
@@ -91,6 +98,22 @@ def test_a_lock_without_jupyterlab_has_no_notebook():
     check(document(packages={"requirements": ["numpy"]}, notebook=True))
     with pytest.raises(BadSpec, match="has no jupyterlab"):
         check(document(packages={"lock": f"numpy==2.1.0 {HASH}"}, notebook=True))
+
+
+def test_the_packages_of_the_notebook_are_those_of_the_first_role():
+    without, having = ({"packages": {"lock": f"{name}==2.1.0 {HASH}"}} for name in ("numpy", "jupyterlab"))
+
+    def with_roles(*packages: dict[str, Any]) -> JobDocument:
+        roles = [{"role": f"r{number}", "training_config": each} for number, each in enumerate(packages)]
+        return JobDocument.from_json(
+            {**document(notebook=True, packages=without["packages"]).to_json(), "tasks": roles}
+        )
+
+    rules.notebook_can_be_installed(with_roles(having, without))
+    for packages, field in (((without, having), "tasks.0.training_config"), (({}, having), "training_config")):
+        with pytest.raises(BadSpec, match="has no jupyterlab") as refused:
+            rules.notebook_can_be_installed(with_roles(*packages))
+        assert refused.value.field == f"{field}.packages.lock"
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from app.domain.sweeps.observations import OWN_FAULTS
 from app.domain.sweeps.spec import Constraint, FailedTrials, Objective, SweepSpec
 from app.domain.sweeps.states import TERMINAL, TRANSITIONS, TRIAL_TERMINAL, SweepState, TrialState, allowed
 from tests.unit.domain.sweeps.sweep_documents import sweep
@@ -88,6 +89,16 @@ def test_a_violation_is_above_0(constraint: Constraint, value: float, violation:
 )
 def test_how_many_trials_may_fail(most: float | None, trials: int, limit: int) -> None:
     assert FailedTrials(max_failed=most).limit(trials) == limit
+
+
+def test_causes_that_penalize() -> None:
+    own = FailedTrials(penalize=True, causes=OWN_FAULTS)
+    stored_before_there_were_causes = SweepSpec.from_json({"on_failed_trials": {"penalize": True}}).on_failed_trials
+
+    assert [own.penalizes(cause) for cause in ("OUT_OF_MEMORY", "NODE_LOST", "")] == [True, False, False]
+    assert [stored_before_there_were_causes.penalizes(cause) for cause in ("NODE_LOST", "")] == [True, True]
+    assert not FailedTrials(causes=OWN_FAULTS).penalizes("OUT_OF_MEMORY")
+    assert FailedTrials.from_json(json.loads(json.dumps(own.to_json()))) == own
 
 
 def test_states_that_end_a_sweep_and_a_trial() -> None:

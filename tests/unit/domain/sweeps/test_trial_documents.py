@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
+from app.domain.errors import BadSpec
 from app.domain.sweeps.documents import (
     references,
     trial_document,
     wire_text,
+    with_all_data,
     with_evaluation,
     with_halts,
     with_halts_of_member,
@@ -157,3 +159,25 @@ def test_a_trial_halts_at_the_rungs_of_its_bracket() -> None:
     found = [with_halts({"training_config": {}}, rule, bracket)["training_config"] for bracket in range(3)]
 
     assert found == [{"halt_at": {"unit": "steps", "at": [3, 9]}}, {"halt_at": {"unit": "steps", "at": [9]}}, {}]
+
+
+def test_a_training_with_all_data_measures_nothing_that_was_split_off() -> None:
+    given = {"max_steps": "9", "load_best_model_at_end": "true", "early_stopping_patience": "2"}
+    best = {"metric_for_best_model": "eval_loss", "greater_is_better": False, "save_steps": 3}
+    job = {
+        "training_config": {"hyperparameters": given, "evaluation": {"strategy": "steps", "steps": 3}},
+        "data_config": {"validation_split": 0.1, "seed": 7},
+        "output_config": {"checkpoint": best},
+    }
+    before = copy.deepcopy(job)
+
+    found = with_all_data(job)
+
+    assert found == {
+        "training_config": {"hyperparameters": {"max_steps": "9"}, "evaluation": None},
+        "data_config": {"validation_split": 0.0, "seed": 7},
+        "output_config": {"checkpoint": {"metric_for_best_model": None, "greater_is_better": None, "save_steps": 3}},
+    }
+    assert job == before
+    with pytest.raises(BadSpec, match="splits nothing off"):
+        with_all_data({"training_config": {}, "data_config": {}})

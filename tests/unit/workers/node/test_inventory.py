@@ -86,14 +86,14 @@ def _extras_forgotten():
     return {
         name: sys.modules.pop(name)
         for name in [*sys.modules]
-        if name.partition(".")[0] in ("deepspeed", "gguf", "lm_eval", "megatron", "wandb")
+        if name.partition(".")[0] in ("deepspeed", "gguf", "llguidance", "lm_eval", "megatron", "wandb")
     }
 
 
 @pytest.mark.parametrize(
     ("installed", "offers"),
     [
-        (("deepspeed", "megatron/core", "gguf"), ["deepspeed", "megatron", "export"]),
+        (("deepspeed", "megatron/core", "gguf", "llguidance"), ["deepspeed", "megatron", "export", "inference"]),
         (("deepspeed", "megatron"), ["deepspeed"]),
         ((), []),
     ],
@@ -113,7 +113,7 @@ def test_node_offers_the_libraries_that_are_installed_apart(tmp_path, monkeypatc
 def test_node_offers_the_client_of_wandb_only_where_a_sandbox_holds_it(tmp_path, monkeypatch, sandbox, offers):
     (tmp_path / "wandb").mkdir()
     (tmp_path / "wandb" / "__init__.py").touch()
-    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
 
     assert ("wandb" in found_capabilities(sandbox, tmp_path)) is offers
 

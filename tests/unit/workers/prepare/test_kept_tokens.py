@@ -11,7 +11,7 @@ from config.fetching import CacheSettings
 from tests.builders.factories import make_document
 from trainyard.protocol.run_spec import RunSpec
 from workers.prepare.inputs.input_library import Library
-from workers.prepare.inputs.kept_tokens import TOKENS, kept_tokens
+from workers.prepare.inputs.kept_tokens import TOKENS, _software, kept_tokens
 from workers.prepare.prepare import find_sources, input_fields
 
 FILES = {"source-0.arrow": b"ids", "source-0.json": b"{}", "held-out-blocks.arrow": b"blocks"}
@@ -127,6 +127,10 @@ def test_weights_do_not_count(make_library, mine):
     (mine / "model/model.safetensors").write_bytes(b"other weights")
 
     assert tokens_of(library).key == before
+
+
+def test_our_own_tokenizing_code_is_part_of_the_key():
+    assert {"tokenizing.py", "transformers"} <= set(_software())
 
 
 def test_other_project_finds_nothing(make_library, run_dir):

@@ -3,14 +3,16 @@
 import os
 import resource
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from app.domain.spec.model import ResourceConfig, ResourceLimits
+from app.domain.spec.model import JobDocument, ResourceConfig, ResourceLimits
+from app.services.attempts.work_orders import Work
 from config.settings import load_settings
 from workers.attempt_failed import AttemptFailed
-from workers.prepare.limits import limits_of, own_cores, resource_limits_of
+from workers.prepare.limits import limits_here, limits_of, own_cores, resource_limits_of, with_most_processes
 from workers.sandbox.control_groups import CONTROLLERS, Hierarchies, Limits
 from workers.sandbox.sandbox import Bubblewrap, ProcessGroup
 
@@ -37,11 +39,33 @@ def test_memory_of_a_job_without_a_limit_is_the_operators():
     assert limits_of(ResourceConfig(ram_min_mb=5000), settings, ALL) == Limits(memory_mb=5000)
 
 
+@pytest.mark.parametrize(
+    ("setting", "cores", "ranks", "most"),
+    [("-1", 2, 1, 128), ("-1", 96, 8, 6144), ("-1", 2, 8, 512), ("-1", 1, 1, 128), ("70", 96, 8, 70), ("0", 96, 8, 0)],
+)
+def test_processes_of_a_job_are_by_cores_or_ranks_unless_the_operator_names_a_number(
+    monkeypatch, setting, cores, ranks, most
+):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
+    settings = load_settings({"TRAINYARD_NODE_MAX_PROCESSES": setting})
+
+    assert with_most_processes(settings, ranks=ranks).node.max_processes == most
+
+
 def test_node_that_can_not_hold_a_limit_starts_no_job_with_it():
     only_processes = Hierarchies({"pids": Path("/groups")}, 1)
 
     with pytest.raises(AttemptFailed, match=r"no control groups for cpu, memory; run its worker as root"):
         limits_of(limited(ram_mb=100, cpu_cores=1), SETTINGS, only_processes)
+
+
+def test_node_that_lost_its_control_groups_starts_nothing_below_what_its_operator_demands(monkeypatch):
+    found = Hierarchies({"pids": Path("/groups")}, 1)
+    monkeypatch.setattr("workers.prepare.limits.find_hierarchies", lambda: found)
+    settings = load_settings({"TRAINYARD_NODE_SANDBOX_LEAST": "sandbox:full"})
+
+    with pytest.raises(AttemptFailed, match="no control groups, and its operator demands sandbox:full"):
+        limits_here(cast("Work", SimpleNamespace(document=JobDocument())), settings, Bubblewrap())
 
 
 def test_limit_that_is_not_required_holds_where_it_can():

@@ -1,24 +1,30 @@
 """Preparing an attempt: the inputs that it finds, its rank spec, and the paths that its sandbox hides."""
 
 import hashlib
+import json
 import os
 from dataclasses import replace
 
 import pytest
 from cryptography.fernet import Fernet
 
+from app.domain.model_cards.inputs import ReadInputs
 from app.domain.scheduling.resources import Device
 from app.domain.spec.locations.paths import ReadingRules
-from app.domain.spec.model import Framework, JobDocument
-from app.host.gpu_devices import GpuDevice
+from app.domain.spec.model import BaseModel, Framework, JobDocument
+from app.host.gpu_devices import GpuDevice, MigInstance, UnknownGpuFiles
 from app.security.secrets import SecretBox
 from app.storage.storage import Storage
 from config.fetching import FetchSettings
 from config.settings import load_settings
 from tests.builders.factories import make_document
+from trainyard.protocol.run_spec import RunSpec
 from workers.attempt_failed import AttemptFailed
 from workers.job_secrets import opened_secrets
 from workers.prepare.inputs.input_library import Library
+from workers.prepare.inputs.model_files import digest_of
+from workers.prepare.inputs.read_inputs import read_inputs
+from workers.prepare.job_devices import device_files, mig_instances
 from workers.prepare.prepare import find_sources, input_fields, sources_document
 from workers.prepare.private_paths import private_paths
 from workers.prepare.programs.program import device_uuids, job_environment, program
@@ -57,6 +63,56 @@ def test_slices_are_known_to_cuda_by_what_nvml_said(monkeypatch):
     whole, part = Device(index=1, type="h100"), Device(index=2000, type="h100-mig-1g.10gb", uuid="MIG-a")
 
     assert (device_uuids([part]), device_uuids([whole])) == (("MIG-a",), ("GPU-1",))
+
+
+def gpu_spec(tmp_path, *indices, uuids=("MIG-a", "MIG-b")):
+    return RunSpec(
+        job_id="a",
+        attempt=1,
+        run_dir=tmp_path,
+        framework="CUSTOM",
+        training_type="",
+        device_type="cuda",
+        device_indices=indices,
+        device_uuids=uuids,
+    )
+
+
+def test_slices_of_a_job_are_those_of_its_uuids(tmp_path, monkeypatch):
+    asked = []
+
+    def files(*given):
+        asked.append(given)
+        return [tmp_path]
+
+    monkeypatch.setattr("workers.prepare.job_devices.mig_instances", lambda uuids: [(3, 0), (5, 1)])
+    monkeypatch.setattr("workers.prepare.job_devices.gpu_files", files)
+    slices = [
+        MigInstance(gpu=1, gpu_instance=3, compute_instance=0),
+        MigInstance(gpu=2, gpu_instance=5, compute_instance=1),
+    ]
+
+    assert device_files(gpu_spec(tmp_path, 2000, 3001), "auto") == (tmp_path,)
+    assert device_files(gpu_spec(tmp_path, 1, 2), "auto") == (tmp_path,)
+    assert asked == [([1, 2], slices), ([1, 2], [])]
+
+
+def test_job_whose_gpus_can_not_be_told_from_others_does_not_start(tmp_path, monkeypatch):
+    def unknown(*given):
+        raise UnknownGpuFiles("no file")
+
+    monkeypatch.setattr("workers.prepare.job_devices.gpu_files", unknown)
+
+    assert device_files(gpu_spec(tmp_path, 0), "process") == ()
+    with pytest.raises(AttemptFailed, match="its GPUs alone: no file"):
+        device_files(gpu_spec(tmp_path, 0), "auto")
+    with pytest.raises(AttemptFailed, match="UUID of a MIG slice is not known"):
+        device_files(gpu_spec(tmp_path, 2000, uuids=()), "auto")
+
+
+def test_slices_that_the_driver_does_not_know_are_none():
+    with pytest.raises(UnknownGpuFiles, match="which MIG slices these are"):
+        mig_instances(["MIG-there-is-none"])
 
 
 LINES = b'{"text": "hello"}\n'
@@ -101,6 +157,28 @@ def test_spec_names_the_files_of_each_source(library, tmp_path):
     assert sources.tokenizer is not None
     assert sources.tokenizer.path == tmp_path / "mine/tokenizer"
     assert {tmp_path / "mine" / name for name in ("model", "tokenizer", "a.jsonl", "b.jsonl")} == set(sources.readable)
+
+
+def test_digests_of_inputs_are_those_of_their_content(library, tmp_path):
+    spec = JobDocument.from_json(document())
+    base = spec.training_config.base_model
+
+    read = read_inputs(library, base, find_sources(library, "HF_TRAINER", spec))
+
+    digest = hashlib.sha256(LINES).hexdigest()
+    several = hashlib.sha256(f"{digest}\n{digest}".encode()).hexdigest()
+    assert [(each.index, each.sha256, each.commit) for each in read.data] == [(0, several, None), (1, digest, None)]
+    assert read.base is not None
+    assert (read.base.commit, read.base.sampled_sha256) == (None, digest_of([tmp_path / "mine/model"]))
+    (tmp_path / "mine/model/config.json").write_text('{"a": 1}')
+    assert read_inputs(library, base, find_sources(library, "HF_TRAINER", spec)).base != read.base
+    assert ReadInputs.from_json(json.loads(json.dumps(read.to_json()))) == read
+
+
+def test_result_of_a_job_has_no_digest_of_samples(library):
+    sources = find_sources(library, "HF_TRAINER", JobDocument.from_json(document()))
+
+    assert read_inputs(library, BaseModel(model_id="none", job_id="job-1"), sources).base is None
 
 
 def test_script_may_bring_its_own_model(library, tmp_path):

@@ -10,7 +10,7 @@ from app.storage.storage import Storage
 from trainyard.protocol import checkpoint_manifest as _manifest
 from workers.attempt_failed import AttemptFailed
 from workers.prepare.inputs.input_library import LocalData, LocalDataFile
-from workers.prepare.resume_point import StartPoint, choose_start, refuse_changed_data, refuse_changed_reward
+from workers.prepare.inputs.resume_point import StartPoint, choose_start, refuse_changed_data, refuse_changed_reward
 
 
 @pytest.fixture

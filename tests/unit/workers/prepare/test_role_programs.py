@@ -30,7 +30,7 @@ from workers.prepare.programs.roles import RolesHere, environment_of_role, with_
 from workers.run_dir.layout import run_directory
 from workers.sandbox.sandbox import ProcessGroup
 from workers.sandbox.spec import ImageRoot
-from workers.supervisor.control.role_places import places_of, tasks_of
+from workers.supervisor.rendezvous.role_places import places_of, tasks_of
 
 GPUS = tuple(Device(index=n, type="h100", uuid=f"GPU-{n}") for n in (1, 2))
 SLOT = Device(index=1000, type="cpu")

@@ -16,7 +16,7 @@ from config.fetching import CacheSettings
 from workers.attempt_failed import AttemptFailed
 from workers.fetching.child.client import run_child
 from workers.fetching.fetch import TooLargeHere
-from workers.prepare.files import directories
+from workers.prepare.inputs import directories
 from workers.prepare.inputs.input_library import Library, Sources, UploadedFile
 from workers.prepare.inputs.resolve_inputs import DataRequest, find_data
 from workers.prepare.preview import Preview, all_local

@@ -1,5 +1,6 @@
 """Starts real ranks for tests: writes a spec and a script, launches them in either sandbox."""
 
+import errno
 import json
 import os
 import select
@@ -51,6 +52,7 @@ def make_plan(
     arguments=(),
     command=(),
     mpi=None,
+    terminal=False,
 ) -> LaunchPlan:
     data_dir = tmp_path / "data"
     run_dir = data_dir / "run" / "jobs" / JOB / "1"
@@ -72,6 +74,7 @@ def make_plan(
         device_indices=tuple(range(world_size)),
         world_size=world_size,
         launcher=launcher,
+        terminal=terminal,
         gang=None if gang is None else Gang(**gang),
     )
     spec_path = run_dir / "spec.json"
@@ -147,6 +150,10 @@ class Run:
                 data = os.read(fd, 65536)
             except BlockingIOError:
                 return
+            except OSError as error:
+                if error.errno != errno.EIO:  # the end of a terminal
+                    raise
+                data = b""
             if not data:  # it would be readable for as long as the other ranks run
                 del self._open_logs[rank]
                 return

@@ -10,7 +10,7 @@ from workers.sandbox.control_groups import CONTROLLERS, Group, Hierarchies, Limi
 
 HERE = find_hierarchies()
 needs_groups = pytest.mark.skipif(
-    set(HERE.parents) != set(CONTROLLERS), reason="control groups can't be made here: run as root, or with Delegate=yes"
+    set(HERE.parents) != set(CONTROLLERS), reason="control groups can't be made here: run as root"
 )
 
 HOG = "import time\ndata = b'x' * (300 << 20)\nprint('had it', flush=True)"
@@ -105,10 +105,10 @@ def test_limits_name_the_controllers_that_hold_them():
 
 @pytest.fixture
 def version_2(tmp_path):
-    """(proc, groups) of a process in a delegated unit, without the kernel behind the files."""
-    proc, unit = tmp_path / "proc", tmp_path / "groups" / "system.slice" / "node.service"
+    """(proc, groups) of a process in a delegated scope, without the kernel behind the files."""
+    proc, unit = tmp_path / "proc", tmp_path / "groups" / "system.slice" / "node.scope"
     (proc / "self").mkdir(parents=True)
-    (proc / "self" / "cgroup").write_text("0::/system.slice/node.service\n")
+    (proc / "self" / "cgroup").write_text("0::/system.slice/node.scope\n")
     unit.mkdir(parents=True)
     (tmp_path / "groups" / "cgroup.controllers").write_text("cpu memory pids\n")
     (unit / "cgroup.procs").write_text("11\n12\n")
@@ -127,6 +127,20 @@ def test_unit_of_version_2_gives_its_controllers_to_groups_of_attempts(version_2
         assert (directory / "cgroup.subtree_control").read_text() == "+memory +pids +cpu"
 
 
+def test_service_of_systemd_stays_as_it_is_so_that_it_can_be_started_again(version_2):
+    proc, groups, unit = version_2
+    unit.rename(unit.with_suffix(".service"))
+    (proc / "self" / "cgroup").write_text("0::/system.slice/node.service\n")
+
+    found = find_hierarchies(proc=proc, groups=groups)
+
+    assert found == Hierarchies(dict.fromkeys(CONTROLLERS, groups / "trainyard"), 2)
+    assert (unit.with_suffix(".service") / "cgroup.subtree_control").read_text() == ""
+    assert [path.name for path in unit.with_suffix(".service").iterdir() if path.is_dir()] == []
+    assert not (groups / "trainyard-platform").exists(), "the root may have processes"
+    assert (groups / "trainyard" / "cpu.weight").read_text() == "25"
+
+
 def test_unit_that_may_holds_processes_on_cores(version_2):
     proc, groups, unit = version_2
     (unit / "cgroup.controllers").write_text("cpuset cpu memory pids\n")
@@ -142,7 +156,7 @@ def test_unit_that_may_holds_processes_on_cores(version_2):
 def test_process_that_was_moved_finds_the_same_place(version_2):
     proc, groups, unit = version_2
     find_hierarchies(proc=proc, groups=groups)
-    (proc / "self" / "cgroup").write_text("0::/system.slice/node.service/trainyard-platform\n")
+    (proc / "self" / "cgroup").write_text("0::/system.slice/node.scope/trainyard-platform\n")
 
     assert find_hierarchies(proc=proc, groups=groups).parents["memory"] == unit / "trainyard"
 

@@ -264,6 +264,16 @@ def test_path_that_is_shown_already_needs_no_mount(world):
     assert inner not in found
 
 
+def test_job_has_the_device_files_of_its_gpus_and_no_others(world):
+    devices = (Path("/dev/nvidia1"), Path("/dev/nvidia-caps/nvidia-cap3"))
+
+    found = [mount for mount in mounts(view_of(world, devices=devices)) if mount.target.is_relative_to("/dev")]
+
+    assert {(mount.kind, mount.target, mount.source) for mount in found} == {
+        (Kind.DEVICE, path, path) for path in devices
+    }
+
+
 def view_of(world, **given):
     run_dir = world / "run"
     run_dir.mkdir()

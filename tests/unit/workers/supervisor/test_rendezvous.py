@@ -14,7 +14,8 @@ from tests.builders.run_specs import make_run_spec
 from tests.systems.servers import free_port as some_port
 from workers.attempt_failed import AttemptFailed
 from workers.prepare.prepare import Prepared
-from workers.supervisor.control import peers, rendezvous
+from workers.supervisor.rendezvous import meeting as rendezvous
+from workers.supervisor.rendezvous import peers
 
 
 def settings(**variables: str):
@@ -43,7 +44,7 @@ def test_an_unknown_own_address_names_the_setting():
 def test_a_port_is_free_and_one_that_is_taken_is_passed_over(monkeypatch):
     taken, free = some_port(), some_port()
     drawn = iter([taken, free])
-    monkeypatch.setattr("workers.supervisor.control.rendezvous.random.randrange", lambda *_: next(drawn))
+    monkeypatch.setattr("workers.supervisor.rendezvous.meeting.random.randrange", lambda *_: next(drawn))
     with socket.create_server(("127.0.0.1", taken)):
         assert rendezvous.free_port("127.0.0.1") == free
 

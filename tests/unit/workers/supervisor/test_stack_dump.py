@@ -18,7 +18,7 @@ from workers.supervisor.control.stack_dump import MAX_STACK_BYTES, dump
 
 REGISTERS = """
 import pathlib, sys, time
-from trainyard._hooks import stacks as _stacks
+from trainyard.protocol import stacks as _stacks
 def deep_inside():
     print("ready", flush=True)
     time.sleep(60)
@@ -27,7 +27,7 @@ deep_inside()
 """
 LISTENS = """
 import pathlib, signal, sys, threading
-from trainyard._hooks import stacks as _stacks
+from trainyard.protocol import stacks as _stacks
 def deep_inside():
     while True:
         pass

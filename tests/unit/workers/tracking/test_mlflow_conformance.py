@@ -1,10 +1,8 @@
-"""What a job's run relies on of MLflow's REST API; the double and a real server (TRAINYARD_TEST_MLFLOW_URL) do it.
+"""What a job's run relies on of MLflow's REST API; the double and a real server do it.
 
-A real one: `mlflow server --port 5000` of any virtual environment, then this file with
-`TRAINYARD_TEST_MLFLOW_URL=http://127.0.0.1:5000`.
+`make test-nightly` makes an environment with the real one (`tests/clients/requirements/mlflow.txt`) and starts it.
 """
 
-import os
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,16 +11,22 @@ from typing import Any
 import pytest
 
 from tests.doubles.mlflow import running_mlflow
+from tests.systems.mlflow_server import running_mlflow_server
 from workers.tracking.json_api import JsonApi, ServerRefuses
 from workers.tracking.mlflow_run import API, JOB_TAG, MlflowRun, RunFacts
 
-REAL = os.environ.get("TRAINYARD_TEST_MLFLOW_URL", "")
+
+@pytest.fixture(scope="module")
+def real_server(tmp_path_factory: pytest.TempPathFactory, owned_pids: set[int]) -> Iterator[str]:
+    with running_mlflow_server(tmp_path_factory.mktemp("mlflow"), owned_pids) as url:
+        yield url
 
 
-@pytest.fixture(params=["double", *(["real"] if REAL else [])])
+# The first of the real ones installs and starts the server.
+@pytest.fixture(params=["double", pytest.param("real", marks=pytest.mark.timeout(600))])
 def api(request: pytest.FixtureRequest) -> Iterator[JsonApi]:
     if request.param == "real":
-        yield api_of(REAL)
+        yield api_of(request.getfixturevalue("real_server"))
         return
     with running_mlflow() as server:
         yield api_of(server.url)

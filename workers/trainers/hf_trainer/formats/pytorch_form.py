@@ -8,7 +8,7 @@ from transformers import PreTrainedTokenizerBase
 
 from workers.trainers.failures import ExportFailed
 from workers.trainers.hf_trainer.formats.convert import weights
-from workers.trainers.hf_trainer.model.verify_export import same_bits
+from workers.trainers.same_bits import same_bits
 
 FILE = "pytorch_model.bin"
 

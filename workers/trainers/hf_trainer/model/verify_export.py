@@ -9,6 +9,7 @@ from safetensors import safe_open
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from workers.trainers.failures import ExportFailed
+from workers.trainers.same_bits import same_bits
 
 Tensors = Mapping[str, torch.Tensor]
 
@@ -46,14 +47,6 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, directory: Path, *, trus
     for what, equal in same.items():
         if not equal:
             raise ExportFailed(f"the exported tokenizer has another {what} than the one that was trained with")
-
-
-def same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Whether two tensors are bitwise equal; NaN equals NaN, and 0.0 differs from -0.0."""
-    if left.dtype != right.dtype or left.shape != right.shape:
-        return False
-    pair = (tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8) for tensor in (left, right))
-    return torch.equal(*pair)
 
 
 def _where(directory: Path) -> dict[str, Path]:

@@ -10,8 +10,8 @@ from workers.trainers.distributed import wait_for_all
 from workers.trainers.failures import InvalidConfig
 from workers.trainers.inference.advancing import Advancing
 from workers.trainers.inference.claims import Claims
-from workers.trainers.inference.engine.engines import load_engine
 from workers.trainers.inference.engine.interface import Engine, Interrupted
+from workers.trainers.inference.engines import load_engine
 from workers.trainers.inference.evaluation.delivery import BenchmarkDelivery
 from workers.trainers.inference.evaluation.measure import Measured, Task
 from workers.trainers.inference.evaluation.measures import measure_of

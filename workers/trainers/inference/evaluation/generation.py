@@ -9,9 +9,10 @@ from workers.trainers.data.shapes import Record
 from workers.trainers.inference.engine.interface import Completion, Prompt, Sampling, TokenIds
 from workers.trainers.inference.evaluation.dataset import Dataset
 from workers.trainers.inference.evaluation.measure import Measured, Task
-from workers.trainers.inference.evaluation.scorers import Answered, Scored, scorer_of
+from workers.trainers.inference.evaluation.scorers import scorer_of
+from workers.trainers.inference.evaluation.scoring import Answered, Scored
 from workers.trainers.inference.inputs import InputRow
-from workers.trainers.inference.tasks.task import sample_seed
+from workers.trainers.inference.seeds import sample_seed
 from workers.trainers.inference.tokens import TaskTokens, Unanswerable
 
 # Records of one call of the engine: bounds its memory, and is the same in every attempt.

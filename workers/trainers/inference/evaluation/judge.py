@@ -17,9 +17,9 @@ from workers.trainers.failures import InvalidConfig
 from workers.trainers.inference.evaluation.asking_judge import Judge
 from workers.trainers.inference.evaluation.dataset import Dataset
 from workers.trainers.inference.evaluation.measure import Task
-from workers.trainers.inference.evaluation.scorers import Answered, Located, Scored
+from workers.trainers.inference.evaluation.scoring import Answered, Located, Scored
 from workers.trainers.inference.inputs import InputRow
-from workers.trainers.inference.tasks.task import sample_seed
+from workers.trainers.inference.seeds import sample_seed
 
 _BASELINE, _CRITERIA = "baseline", "criteria"
 _OF_MARKS = 2  # in place of the order, 0 or 1, of a request

@@ -16,7 +16,7 @@ from workers.trainers.inference.engine.loading import device_of, ensure_padding
 from workers.trainers.inference.engine.refusing import Limits, answer_accepted, not_finite
 from workers.trainers.inference.evaluation.dataset import Dataset
 from workers.trainers.inference.evaluation.measure import Task
-from workers.trainers.inference.evaluation.scorers import Answered, Located, Scored
+from workers.trainers.inference.evaluation.scoring import Answered, Located, Scored
 from workers.trainers.inference.inputs import InputRow
 from workers.trainers.inference.tokens import Unanswerable, ids_of
 

@@ -1,8 +1,7 @@
 """Scorers of completions: one line for each benchmark that has the model answer prompts."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import re2
 
@@ -15,41 +14,10 @@ from app.domain.spec.hyperparameters.rlhf import REWARD_MODEL
 from app.domain.text_metrics import bleu, rouge
 from app.patterns.rewards import compiled
 from workers.trainers.data.shapes import Record
-from workers.trainers.inference.engine.interface import Completion
 from workers.trainers.inference.evaluation.dataset import Dataset
 from workers.trainers.inference.evaluation.measure import Task
+from workers.trainers.inference.evaluation.scoring import Answered, Located, Scored, Scorer
 from workers.trainers.inference.inputs import InputRow
-
-Located = tuple[InputRow, Record]
-
-
-@dataclass(frozen=True)
-class Answered:
-    """A record with columns ``prompt`` and ``columns``, and what the model has answered."""
-
-    row: InputRow
-    record: Record
-    completion: Completion
-
-
-@dataclass(frozen=True)
-class Scored:
-    """The scores of an answer by metric, and the right answer, if there is one; ``more`` is kept in the sample."""
-
-    scores: Mapping[str, Score]
-    target: Any = None
-    more: Mapping[str, Any] = field(default_factory=dict)
-
-
-class Scorer(Protocol):
-    """Judges the answers of all records of a benchmark."""
-
-    def check(self, records: Sequence[Located]) -> None:
-        """Before any answer is generated. Raises DataInvalid and InvalidConfig."""
-
-    def __call__(self, answered: Sequence[Answered]) -> list[Scored]:
-        """In the order of the answers. Raises DataInvalid, RewardFailed, JudgeUnavailable and Interrupted."""
-        ...
 
 
 def scorer_of(task: Task, dataset: Dataset) -> Scorer:

@@ -11,7 +11,7 @@ from app.domain.spec.hyperparameters.rlhf import EXACT, reward_kind
 from workers.trainers.failures import InvalidConfig
 from workers.trainers.inference.evaluation.dataset import Dataset
 from workers.trainers.inference.evaluation.measure import Task
-from workers.trainers.inference.evaluation.scorers import Answered, Located, Scored
+from workers.trainers.inference.evaluation.scoring import Answered, Located, Scored
 from workers.trainers.left_out import let_users_import
 from workers.trainers.rewards import Reward, RewardFailed, reward_of
 

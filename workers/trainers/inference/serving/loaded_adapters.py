@@ -44,6 +44,9 @@ class LoadedAdapters:
     def __contains__(self, name: str) -> bool:
         return name in self._used
 
+    def __len__(self) -> int:
+        return len(self._used)
+
     def has_room(self, in_use: Collection[str]) -> bool:
         """Whether another adapter can be loaded while these are needed."""
         return len(self._used) < self._most or any(name not in in_use for name in self._used)

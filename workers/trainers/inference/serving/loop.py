@@ -102,7 +102,7 @@ class GenerationLoop:
 
     @property
     def counts(self) -> LoopCounts:
-        return LoopCounts(in_flight=self._in_flight, waiting=self._open - self._in_flight)
+        return LoopCounts(in_flight=self._in_flight, waiting=self._open - self._in_flight, adapters=len(self._loaded))
 
     @property
     def error(self) -> Exception | None:

@@ -62,7 +62,8 @@ class Reports:
     def _report(self, counts: LoopCounts, speed: float) -> None:
         # Several points of one step would replace each other.
         self._point = min(max(self.made.steps, self._point + 1), MAX_STEP)
-        values = {"in_flight": float(counts.in_flight), "waiting": float(counts.waiting), "tokens_per_second": speed}
+        held = {"in_flight": counts.in_flight, "waiting": counts.waiting, "adapters": counts.adapters}
+        values = {**{name: float(count) for name, count in held.items()}, "tokens_per_second": speed}
         self._context.report_metrics(self._point, values)
 
     def _announce(self, *, works: bool) -> None:

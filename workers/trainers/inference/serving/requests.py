@@ -83,3 +83,4 @@ class LoopCounts:
 
     in_flight: int
     waiting: int
+    adapters: int = 0  # in memory

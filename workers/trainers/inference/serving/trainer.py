@@ -5,8 +5,8 @@ import time
 from trainyard.protocol.commands import DRAIN
 from workers.rank.run_context import Result, RunContext
 from workers.trainers.failures import InvalidConfig
-from workers.trainers.inference.engine.engines import load_engine
 from workers.trainers.inference.engine.transformers_engine import TransformersEngine
+from workers.trainers.inference.engines import load_engine
 from workers.trainers.inference.serving.adapters import ProjectAdapters
 from workers.trainers.inference.serving.loop import GenerationLoop
 from workers.trainers.inference.serving.openai.served_model import ServedModel, served_model

@@ -8,7 +8,8 @@ from app.domain.spec.inference import InferenceTask
 from workers.trainers.data.shapes import Record
 from workers.trainers.inference.engine.interface import Completion, Engine, Prompt, Refused, Sampling
 from workers.trainers.inference.rows import Answer
-from workers.trainers.inference.tasks.task import Interrupted, sample_seed
+from workers.trainers.inference.seeds import sample_seed
+from workers.trainers.inference.tasks.task import Interrupted
 from workers.trainers.inference.tokens import TaskTokens
 
 

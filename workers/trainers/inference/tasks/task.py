@@ -1,6 +1,5 @@
 """The interface of a task, and how the rows of a shard are answered by one."""
 
-import hashlib
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
@@ -52,9 +51,3 @@ def answer_shard(
         else:
             found[row.index] = answer
     return [answered(row, keep_columns, found[row.index]) for row in rows]
-
-
-def sample_seed(seed: int, index: int, sample: int) -> int:
-    """The seed of one of a record's answers: different for each, and the same in every attempt."""
-    digest = hashlib.sha256(f"{seed}/{index}/{sample}".encode()).digest()
-    return int.from_bytes(digest[:8], "big") >> 1  # torch takes 63 bits

@@ -329,6 +329,7 @@ def test_several_objectives_have_no_best(key: str) -> None:
         ({"deterministic": True, "budget": {"max_trials": 9, "parallel_trials": "free"}}, "budget.parallel_trials"),
         ({"on_failed_trials": {"max_failed": 1.5}}, "on_failed_trials.max_failed"),
         ({"on_failed_trials": {"max_failed": -1}}, "on_failed_trials.max_failed"),
+        ({"on_failed_trials": {"causes": ["DIVERGED", "SLOW"]}}, "on_failed_trials.causes.1"),
         ({"keep": {"checkpoints_of_best": -1}}, "keep.checkpoints_of_best"),
         ({"warm_start": {"count": True}}, "warm_start.count"),
         ({"warm_start": {"sweeps": ["sweep-1"], "kind": "transfer", "count": True}}, "warm_start.count"),

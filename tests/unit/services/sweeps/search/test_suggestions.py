@@ -16,7 +16,7 @@ from app.domain.errors import BadSpec
 from app.domain.sweeps.annealing import anneal_values
 from app.domain.sweeps.draws import random_values, seed_of
 from app.domain.sweeps.grid import grid_values
-from app.domain.sweeps.observations import Observation
+from app.domain.sweeps.observations import OWN_FAULTS, Observation
 from app.domain.sweeps.spec import FailedTrials, Method, Objective, SweepSpec
 from app.services.sweeps.search.suggestions import SearchUnavailable, Suggestion, Suggestions
 from tests.builders.search_questions import CONDITIONAL, NUMBERS, PLAIN, mixed_history, program_without, space_of
@@ -219,7 +219,8 @@ def test_startup_trials_are_random_and_need_no_child(start, name, states):
 
     found = suggestions.suggest(spec, SPACE, number=40, observations=[*others, *counted[:2]])
 
-    assert found == Suggestion(random_values(SPACE, seed_of(5, 40)))
+    note = "drawn at random: one of 3 startup trials"
+    assert found == Suggestion(random_values(SPACE, seed_of(5, 40)), note)
     with pytest.raises(SearchUnavailable, match="failed 2 times"):
         suggestions.suggest(spec, SPACE, number=40, observations=[*others, *counted[:3]])
 
@@ -247,6 +248,28 @@ def test_failed_trials_count_as_the_worst_value_where_the_document_says_so(busy)
 
     assert found == busy.suggest(spec, SPACE, number=40, observations=as_worst)
     assert found != busy.suggest(spec, SPACE, number=40, observations=history)
+
+
+def test_only_the_causes_of_the_document_make_a_failed_trial_the_worst():
+    completed = Observation(number=0, values=random_values(SPACE, 0), state="completed", objectives=(1.0,))
+    failed = [
+        Observation(number=number, values=random_values(SPACE, number), state="failed", cause=cause)
+        for number, cause in enumerate(["OUT_OF_MEMORY", "NODE_LOST", ""], start=1)
+    ]
+    as_worst = replace(failed[0], state="completed", objectives=(1.0,), cause="")
+    suggestions, spec = Suggestions(), spec_of("anneal")
+    penalizing = replace(spec, on_failed_trials=FailedTrials(penalize=True, causes=OWN_FAULTS))
+
+    found, expected, unlike = (
+        [suggestions.suggest(given, SPACE, number=n, observations=known) for n in range(4, 24)]
+        for given, known in (
+            (penalizing, [completed, *failed]),
+            (spec, [completed, as_worst, *failed[1:]]),
+            (spec, [completed, *failed]),
+        )
+    )
+
+    assert found == expected != unlike
 
 
 def test_a_failed_trial_that_counts_is_the_worst_at_every_rung(busy):
@@ -282,6 +305,8 @@ def test_the_child_has_nothing_of_this_processs_environment(start, monkeypatch):
     found = psutil.Process(suggestions.child_pid).environ()
 
     assert set(found) == {"PATH", "PYTHONPATH", "PYTHONSAFEPATH", "PYTHONHASHSEED", "LANG", "OMP_NUM_THREADS"}
+    # With a filter of its system calls: tests/unit/host/test_computing.py has what it keeps out.
+    assert "Seccomp:\t2\n" in Path(f"/proc/{suggestions.child_pid}/status").read_text()
 
 
 @pytest.mark.long

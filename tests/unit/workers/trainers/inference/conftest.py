@@ -3,7 +3,7 @@
 import pytest
 
 from tests.unit.workers.trainers.inference.stand_in_engine import LINE, NAME
-from workers.trainers.inference.engine.engines import ENGINES
+from workers.trainers.inference.engines import ENGINES
 
 
 @pytest.fixture(autouse=True)

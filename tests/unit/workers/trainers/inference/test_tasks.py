@@ -8,7 +8,7 @@ import pytest
 from tests.unit.workers.trainers.inference.runs import lines_of, make_spec, run, write_lines
 from tests.unit.workers.trainers.inference.stand_in_engine import LABELS, word_tokenizer
 from workers.trainers.failures import InvalidConfig
-from workers.trainers.inference.tasks.task import sample_seed
+from workers.trainers.inference.seeds import sample_seed
 from workers.trainers.inference.tokens import TaskTokens, Unanswerable
 
 TEMPLATE = "{% for m in messages %}{{ m['content'] }} {% endfor %}{% if add_generation_prompt %}w40{% endif %}"

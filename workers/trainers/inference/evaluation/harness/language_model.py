@@ -23,7 +23,7 @@ from workers.trainers.inference.engine.interface import (
     Refused,
     Sampling,
 )
-from workers.trainers.inference.tasks.task import sample_seed
+from workers.trainers.inference.seeds import sample_seed
 
 Answer = TypeVar("Answer", Completion, Likelihood)
 Pair = tuple[tuple[str, str], list[int], list[int]]  # texts, and tokens of context and continuation

@@ -5,10 +5,10 @@ from typing import Any
 
 from app.domain.spec.response_formats import JSON_SCHEMA, BadResponseFormat, check_response_format
 from app.domain.spec.rules.inference import LEAST_PENALTY, LEAST_TEMPERATURE
+from workers.trainers.inference.seeds import sample_seed
 from workers.trainers.inference.serving.openai.problems import Problem
 from workers.trainers.inference.serving.openai.served_model import ServedModel
 from workers.trainers.inference.serving.requests import ServedSampling
-from workers.trainers.inference.tasks.task import sample_seed
 
 _FORMAT = "response_format"
 _DEFAULTS: Mapping[str, Any] = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}

@@ -11,8 +11,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerBa
 
 from tests.builders.engine_specs import engine_spec
 from tests.systems.once import once
-from workers.trainers.inference.engine.engines import load_engine
 from workers.trainers.inference.engine.transformers_engine import TransformersEngine
+from workers.trainers.inference.engines import load_engine
 
 LINES = ("Return the name, or the default.", "def get_name(self, key):", "No text is read, and no file is closed.")
 SIZES = {

@@ -15,7 +15,7 @@ from workers.trainers.inference.engine.interface import never
 from workers.trainers.inference.evaluation import reward_model
 from workers.trainers.inference.evaluation.dataset import Dataset
 from workers.trainers.inference.evaluation.reward_model import RewardModelScorer
-from workers.trainers.inference.evaluation.scorers import Answered
+from workers.trainers.inference.evaluation.scoring import Answered
 from workers.trainers.inference.inputs import InputRow
 
 STRICT = "{% for m in messages %}{{ m.content if m.role != 'system' else raise_exception('no system') }}{% endfor %}"

@@ -10,7 +10,7 @@ from workers.rank.run_context import RunContext
 from workers.trainers.inference.serving.reports import Reports
 from workers.trainers.inference.serving.requests import LoopCounts, Steps
 
-IDLE, BUSY = LoopCounts(in_flight=0, waiting=0), LoopCounts(in_flight=3, waiting=2)
+IDLE, BUSY = LoopCounts(in_flight=0, waiting=0), LoopCounts(in_flight=3, waiting=2, adapters=1)
 
 
 class Clock:
@@ -42,8 +42,8 @@ def test_load_and_speed_are_reported_every_two_seconds(reports: Reports, session
         reports.update(BUSY, works=True)
 
     assert session.values == [
-        {"step": 20, "in_flight": 3.0, "waiting": 2.0, "tokens_per_second": 30.0},
-        {"step": 40, "in_flight": 3.0, "waiting": 2.0, "tokens_per_second": 30.0},
+        {"step": 20, "in_flight": 3.0, "waiting": 2.0, "adapters": 1.0, "tokens_per_second": 30.0},
+        {"step": 40, "in_flight": 3.0, "waiting": 2.0, "adapters": 1.0, "tokens_per_second": 30.0},
     ]
     assert [(each.step, each.tokens) for each in session.steps] == [(20, 60), (40, 120)]
 

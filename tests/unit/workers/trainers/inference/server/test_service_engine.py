@@ -13,10 +13,10 @@ from tests.builders.engine_specs import engine_spec, loaded_engine
 from tests.unit.workers.trainers.inference.server.socket_client import Replica
 from workers.rank.run_context import NotAnswered
 from workers.trainers.failures import InvalidConfig
-from workers.trainers.inference.engine.engines import load_engine
 from workers.trainers.inference.engine.interface import Continuation, Interrupted, Pooling, Prompt, Refused, Sampling
 from workers.trainers.inference.engine.refusing import CONTEXT_TOO_LONG
 from workers.trainers.inference.engine.service_engine import AT_A_TIME, ServiceEngine, ServiceUnavailable
+from workers.trainers.inference.engines import load_engine
 
 PROMPTS = [Prompt(tokens=tuple(range(5, 6 + number)), seed=number) for number in range(1, 40)]
 

@@ -78,7 +78,7 @@ def test_replica_reports_that_it_serves_and_that_it_is_idle(run_replica: RunRepl
     assert state(replica) == {"status": "serving", "in_flight": 0, "waiting": 0}
     assert replica.socket.stat().st_mode & 0o777 == 0o600
     wait_for(lambda: bool(replica.session.values))
-    assert replica.session.values[0].keys() == {"step", "in_flight", "waiting", "tokens_per_second"}
+    assert replica.session.values[0].keys() == {"step", "in_flight", "waiting", "adapters", "tokens_per_second"}
     assert replica.stop().stopped == "cancel"
 
 

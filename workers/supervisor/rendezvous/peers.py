@@ -32,7 +32,7 @@ from config.settings import Settings
 from config.values.rules import HOST_NETWORK
 from workers.attempt_failed import AttemptFailed
 from workers.prepare.prepare import Prepared
-from workers.supervisor.control import mpi_places
+from workers.supervisor.rendezvous import mpi_places
 
 _MACHINES, _GUARDED = "machines", "guarded"  # keys of Attempt.rendezvous: by part, and a list of parts
 

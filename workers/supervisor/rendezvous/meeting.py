@@ -23,8 +23,8 @@ from workers.attempt_failed import AttemptFailed
 from workers.prepare.prepare import Prepared
 from workers.rank.agent import PORTS
 from workers.run_dir.layout import write_atomically
-from workers.supervisor.control import mpi_places, peers
-from workers.supervisor.control.role_places import places_of, with_places
+from workers.supervisor.rendezvous import mpi_places, peers
+from workers.supervisor.rendezvous.role_places import places_of, with_places
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)

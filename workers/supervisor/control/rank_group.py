@@ -98,8 +98,7 @@ class RankGroup:
         self._world_size, self._local_ranks = plan.spec.world_size, plan.spec.local_ranks
         self._first_rank, self._leading_rank = plan.spec.first_rank, plan.spec.leading_rank
         self._observed.instances, self._observed.scripts = plan.spec.names, plan.spec.ranks_of_scripts
-        custom = self._observed.custom
-        self._can_be_asked = not custom or plan.spec.agree_on_stops
+        self._can_be_asked = not (custom := self._observed.custom) or plan.spec.agree_on_stops
         self.reports.start_from(prepared.start.step, metric_names, prepared.redaction, custom=custom)
         self._server = ChannelServer(
             self._run.channel, self._loop, self._receive, max_connections=connections_for(self._local_ranks)
@@ -118,7 +117,7 @@ class RankGroup:
             numbers=plan.spec.ranks,
             on_lines=listener if custom and self._first_rank == 0 else None,
         )
-        if self._observed.custom and self._first_rank == 0:
+        if custom and self._first_rank == 0:
             self.reports.enter(JobState.TRAINING)
 
     @property
@@ -261,6 +260,8 @@ class RankGroup:
                 self.asking.ask(connection, report)
         elif message.get("rank", 0) == 0:
             self._take_from_leader(report)
+        elif isinstance(report, messages.MetricPoint) and (role := self.roles.led_by(message["rank"])) is not None:
+            self.reports.metrics_of_role(role, report)
 
     def _record_failure(self, failure: messages.Failure) -> None:
         """Keep the first failure of each rank: later ones follow from it, or are a flood."""
@@ -378,8 +379,7 @@ class RankGroup:
         return may_save and self._leader() is None
 
     def _can_checkpoint(self) -> bool:
-        leader = self._leader()
-        return leader is not None and leader.can_checkpoint
+        return (leader := self._leader()) is not None and leader.can_checkpoint
 
     def _kill_after_teardown(self) -> None:
         if not self._observed.terminated and not self._observed.kept:  # else their grace is running

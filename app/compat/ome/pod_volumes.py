@@ -1,0 +1,93 @@
+"""Volumes of the trainer's pod in a runtime → mounts of a job that runs a command. Pure."""
+
+import math
+import posixpath
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from app.compat.mounts import Mount
+from app.compat.ome.templates import POD, pod_of, replicated_of
+from app.compat.quantities import amount_of
+from app.domain.spec.model import CLAIM, EMPTY, MEMORY
+from app.domain.spec.rules.mounts import why_not_free
+from app.schemas.spec.resource_config import CLAIM_NAME, MAX_MB
+
+_SHARED_MEMORY = "/dev/shm"  # noqa: S108 – a mount point
+_OF_A_MOUNT = {"name", "mountPath", "readOnly", "subPath"}
+
+
+class PodVolumes(NamedTuple):
+    """``unused``: paths below the runtime's template of what has no effect."""
+
+    mounts: list[Mount]
+    unused: list[str]
+
+
+def pod_volumes_of(template: Mapping[str, Any]) -> PodVolumes:
+    """Claims of the job's project and empty directories, where the container `trainer` mounts them."""
+    trainer = next(iter(replicated_of(template)), None)
+    if trainer is None:
+        return PodVolumes([], [])
+    job = template["spec"]["replicatedJobs"][trainer.number]
+    at = ".".join((f".spec.replicatedJobs.{trainer.number}", *POD))
+    containers = pod_of(job)["containers"]
+    here = f"{at}.containers.{next(n for n, each in enumerate(containers) if each is trainer.main)}.volumeMounts"
+    volumes, unused = _volumes(pod_of(job).get("volumes"), f"{at}.volumes")
+    found = PodVolumes([], unused)
+    left = {name: native for name, native in volumes.items() if native["type"] != CLAIM}
+    for number, each in enumerate(_items(trainer.main.get("volumeMounts"))):
+        field = f"{here}.{number}"
+        path, native = posixpath.normpath(str(each.get("mountPath") or ".")), volumes.get(str(each.get("name")), {})
+        if native.get("type") == MEMORY and path == _SHARED_MEMORY:
+            continue  # every job has it
+        taken = any(other.mounted == path for other in found.mounts)
+        # An empty directory at two paths would be two directories.
+        is_there = native.get("type") == CLAIM or left.pop(str(each.get("name")), None) is not None
+        if taken or not is_there or why_not_free(path) or ".." in str(each.get("subPath")).split("/"):
+            found.unused.append(field)
+            continue
+        found.mounts.append(Mount(path, "", "", {**native, **_of_the_mount(each, native)}))
+        parts = _OF_A_MOUNT if native["type"] == CLAIM else _OF_A_MOUNT - {"readOnly", "subPath"}
+        found.unused.extend(f"{field}.{name}" for name in each if name not in parts)
+    return found
+
+
+def _volumes(volumes: object, path: str) -> tuple[dict[str, Mapping[str, Any]], list[str]]:
+    """Native mounts without a path, by name, and the paths of volumes of other kinds."""
+    found, unused = dict[str, Mapping[str, Any]](), list[str]()
+    for number, each in enumerate(_items(volumes)):
+        native = _native(each)
+        if native is None or not isinstance(each.get("name"), str):
+            unused.append(f"{path}.{number}")
+        else:
+            found[each["name"]] = native
+            if native["type"] == EMPTY and each["emptyDir"] and each["emptyDir"].get("sizeLimit"):
+                unused.append(f"{path}.{number}.emptyDir.sizeLimit")
+    return found, unused
+
+
+def _native(volume: Mapping[str, Any]) -> dict[str, Any] | None:
+    claim, empty = volume.get("persistentVolumeClaim"), volume.get("emptyDir")
+    name = claim.get("claimName") if isinstance(claim, Mapping) else None
+    if isinstance(claim, Mapping) and isinstance(name, str) and CLAIM_NAME.fullmatch(name):
+        return {"type": CLAIM, "claim": name, **({"read_only": True} if claim.get("readOnly") else {})}
+    if "emptyDir" not in volume or not (empty is None or isinstance(empty, Mapping)):
+        return None
+    if not empty or empty.get("medium") != "Memory":
+        return {"type": EMPTY}
+    try:
+        size = min(MAX_MB, math.ceil(amount_of(empty["sizeLimit"]) / 2**20)) if empty.get("sizeLimit") else 0
+    except (ValueError, TypeError):
+        return None
+    return {"type": MEMORY, **({"size_mb": size} if size > 0 else {})}
+
+
+def _of_the_mount(mount: Mapping[str, Any], native: Mapping[str, Any]) -> dict[str, Any]:
+    if native["type"] != CLAIM:
+        return {}
+    part = str(mount.get("subPath") or "").strip("/")
+    return {**({"sub_path": part} if part else {}), **({"read_only": True} if mount.get("readOnly") else {})}
+
+
+def _items(found: object) -> Iterator[Mapping[str, Any]]:
+    yield from (each if isinstance(each, Mapping) else {} for each in found) if isinstance(found, list) else ()

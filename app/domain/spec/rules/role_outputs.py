@@ -1,0 +1,54 @@
+"""Outputs of roles whose instances may be on other nodes than rank 0, where they are not kept."""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from app.domain.spec.model import JobDocument
+from app.domain.spec.role_documents import document_of
+from app.domain.spec.roles import SAME_NODE, Role
+
+OUTPUT_DIR = "TRAINYARD_OUTPUT_DIR"
+MOST_SHOWN, LONGEST = 3, 100
+_BETWEEN = re.compile(r"[\s'\"]+")
+# Hidden files are notes of the platform's own wrappers, which need not be kept.
+_VISIBLE = re.compile(rf"{OUTPUT_DIR}(?![)}}]?/\.)")
+
+
+def lost(document: JobDocument, *, nodes: int) -> Iterator[tuple[str, str]]:
+    """(field, why) of roles that write to the job's output where it is not kept.
+
+    ``nodes``: how many the installation has; on a single one everything is kept.
+    """
+    if nodes <= 1:
+        return
+    for number, role in enumerate(document.tasks):
+        if _is_with_rank_0(document, number):
+            continue
+        if found := list(dict.fromkeys(_mentions(document, role))):
+            why = (
+                f"of {', '.join(found[:MOST_SHOWN])} only the files on the node of rank 0 are kept, and {role.role} "
+                "may be on another; write them to a storage of your own, or let the first role write them; "
+                "tasks.affinity can require same_node"
+            )
+            yield f"tasks.{number}", why
+
+
+def _is_with_rank_0(document: JobDocument, number: int) -> bool:
+    """Whether all instances of the role are on the node of the first role's first instance, however they are placed."""
+    first, role = document.tasks[0], document.tasks[number]
+    is_one_node = first.count == 1 or first.role in _beside(first)
+    return is_one_node and (number == 0 or first.role in _beside(role))
+
+
+def _beside(role: Role) -> set[str]:
+    return {each.role for each in role.affinity if each.required and each.where == SAME_NODE}
+
+
+def _mentions(document: JobDocument, role: Role) -> Iterator[str]:
+    """The words of its command and arguments, and the variables, that name the directory."""
+    training = document_of(document, role).training_config
+    framework = training.framework
+    words: Sequence[str] = (*framework.custom_command, *(framework.custom_arguments or ()))
+    for word in words:
+        yield from (each[:LONGEST] for each in _BETWEEN.split(word) if _VISIBLE.search(each))
+    yield from (name for name, value in training.environment.items() if _VISIBLE.search(value))

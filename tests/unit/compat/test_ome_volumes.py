@@ -1,0 +1,147 @@
+"""Volumes of a runtime's pod: claims and empty directories are mounts of its jobs, others are named."""
+
+from typing import Any
+
+import pytest
+
+from app.compat.ome.fields import runtime_warnings
+from app.compat.ome.to_native import Native, to_native
+
+POD = "spec.template.spec.replicatedJobs.0.template.spec.template.spec"
+
+
+def runtime(volumes: object, mounts: object) -> dict[str, Any]:
+    container = {"name": "trainer", "volumeMounts": mounts}
+    pod = {"containers": [{"name": "side"}, container], "volumes": volumes}
+    return {"template": {"spec": {"replicatedJobs": [{"template": {"spec": {"template": {"spec": pod}}}}]}}}
+
+
+def translated(volumes: object, mounts: object, **spec: Any) -> Native:
+    trainer = {"command": ["python", "train.py"]}
+    return to_native("j", {"trainer": trainer, **spec}, runtime(volumes, mounts), {}, uses_images=True)
+
+
+def mounts_of(volumes: object, mounts: object, **spec: Any) -> list[dict[str, Any]]:
+    resources: dict[str, Any] = translated(volumes, mounts, **spec).document["resource_config"]
+    found: list[dict[str, Any]] = resources.get("mounts", [])
+    return found
+
+
+def unused(volumes: object, mounts: object) -> list[str]:
+    lines = runtime_warnings({"spec": runtime(volumes, mounts)})
+    named = [line.partition(":")[0] for line in lines]
+    return [each.removeprefix(f"{POD}.") for each in named if each != f"{POD}.containers.0"]
+
+
+CLAIM = {"name": "data", "persistentVolumeClaim": {"claimName": "team"}}
+EMPTY = {"name": "scratch", "emptyDir": {}}
+IN_MEMORY = {"name": "fast", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}}
+
+
+def test_claims_and_empty_directories_lie_at_their_paths() -> None:
+    volumes = [CLAIM, EMPTY, IN_MEMORY]
+    mounts = [
+        {"name": "data", "mountPath": "/data/", "readOnly": True, "subPath": "sets/a"},
+        {"name": "data", "mountPath": "/all"},
+        {"name": "scratch", "mountPath": "/scratch"},
+        {"name": "fast", "mountPath": "/fast"},
+    ]
+
+    assert mounts_of(volumes, mounts) == [
+        {"path": "/data", "type": "claim", "claim": "team", "sub_path": "sets/a", "read_only": True},
+        {"path": "/all", "type": "claim", "claim": "team"},
+        {"path": "/scratch", "type": "empty"},
+        {"path": "/fast", "type": "memory", "size_mb": 1024},
+    ]
+    assert unused(volumes, mounts) == []
+
+
+def test_claim_that_is_read_only_stays_so() -> None:
+    volume = {"name": "data", "persistentVolumeClaim": {"claimName": "team", "readOnly": True}}
+
+    (mount,) = mounts_of([volume], [{"name": "data", "mountPath": "/data", "readOnly": False}])
+
+    assert mount["read_only"] is True
+
+
+def test_places_of_the_job_come_before_volumes_of_its_runtime() -> None:
+    datasets = {"storageUri": "/srv/sets", "path": "/data"}
+
+    found = mounts_of([CLAIM], [{"name": "data", "mountPath": "/data"}], datasets=datasets)
+
+    assert found == [{"path": "/data", "type": "data", "required": False}]
+
+
+def test_shared_memory_is_there_without_a_mount() -> None:
+    mounts = [{"name": "fast", "mountPath": "/dev/shm"}]
+
+    assert (mounts_of([IN_MEMORY], mounts), unused([IN_MEMORY], mounts)) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("volume", "path"),
+    [
+        ({"name": "v", "secret": {"secretName": "s"}}, "volumes.0"),
+        ({"name": "v", "hostPath": {"path": "/etc"}}, "volumes.0"),
+        ({"name": "v", "persistentVolumeClaim": {"claimName": "../other"}}, "volumes.0"),
+        ({"name": "v", "persistentVolumeClaim": {"claimName": 5}}, "volumes.0"),
+        ({"name": "v", "emptyDir": 5}, "volumes.0"),
+        ({"name": "v", "emptyDir": {"medium": "Memory", "sizeLimit": "much"}}, "volumes.0"),
+        ({"name": 5, "emptyDir": {}}, "volumes.0"),
+        (5, "volumes.0"),
+    ],
+)
+def test_volume_of_another_kind_is_named_and_not_mounted(volume: object, path: str) -> None:
+    mounts = [{"name": "v", "mountPath": "/v"}]
+
+    assert mounts_of([volume], mounts) == []
+    assert unused([volume], mounts) == [path, "containers.1.volumeMounts.0"]
+
+
+@pytest.mark.parametrize(
+    "mount",
+    [
+        {"name": "data", "mountPath": "/usr"},
+        {"name": "data", "mountPath": "relative"},
+        {"name": "data", "mountPath": "/v", "subPath": "../other"},
+        {"name": "missing", "mountPath": "/v"},
+        {"name": "data"},
+        5,
+    ],
+)
+def test_mount_that_can_not_be_made_is_named(mount: object) -> None:
+    assert mounts_of([CLAIM], [mount]) == []
+    assert unused([CLAIM], [mount]) == ["containers.1.volumeMounts.0"]
+
+
+def test_what_has_no_effect_on_a_mount_is_named() -> None:
+    sized = {"name": "scratch", "emptyDir": {"sizeLimit": "1Gi"}}
+    mounts = [
+        {"name": "scratch", "mountPath": "/a", "subPath": "x", "readOnly": True},
+        {"name": "scratch", "mountPath": "/b"},
+        {"name": "data", "mountPath": "/a"},
+        {"name": "data", "mountPath": "/c", "mountPropagation": "None"},
+    ]
+
+    assert unused([sized, CLAIM], mounts) == [
+        "volumes.0.emptyDir.sizeLimit",
+        "containers.1.volumeMounts.0.subPath",
+        "containers.1.volumeMounts.0.readOnly",
+        "containers.1.volumeMounts.1",
+        "containers.1.volumeMounts.2",
+        "containers.1.volumeMounts.3.mountPropagation",
+    ]
+
+
+def test_built_in_trainer_uses_no_volumes_and_says_so() -> None:
+    spec = {"trainer": {}, "datasets": {"storageUri": "/srv/sets"}, "modelConfig": {"inputModel": "/srv/model"}}
+
+    found = to_native("j", spec, runtime([CLAIM], [{"name": "data", "mountPath": "/data"}]), {})
+
+    assert "mounts" not in found.document["resource_config"]
+    assert [line for line in found.warnings if "uses no volumes of the runtime" in line] != []
+
+
+@pytest.mark.parametrize("malformed", [5, "x", {"a": 1}, None])
+def test_malformed_lists_are_no_volumes(malformed: object) -> None:
+    assert mounts_of(malformed, malformed) == []

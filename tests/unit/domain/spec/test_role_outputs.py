@@ -1,0 +1,47 @@
+"""Outputs of roles that may be on another node than rank 0: which ones a submission warns of."""
+
+from typing import Any
+
+import pytest
+
+from app.domain.spec.rules.role_outputs import lost
+from tests.builders.submitted import spec_of
+from tests.unit.domain.spec.test_roles import document
+
+TRAINER: dict[str, Any] = {"role": "trainer"}
+WRITER: dict[str, Any] = {
+    "role": "writer",
+    "training_config": {"custom_command": ["bash", "-c", "run '--out=$(TRAINYARD_OUTPUT_DIR)/a' > b"]},
+}
+BESIDE = {"affinity": [{"role": "trainer", "where": "same_node"}]}
+TOGETHER = {"affinity": [{"role": "trainer", "where": "same_node"}], "count": 2}
+
+
+def fields(*tasks: dict[str, Any], nodes: int = 2, **changes: Any) -> dict[str, str]:
+    return dict(lost(spec_of(document(*tasks, **changes)).document, nodes=nodes))
+
+
+def test_the_output_and_the_role_are_named() -> None:
+    (field, why), *others = fields(TRAINER, WRITER).items()
+
+    assert (field, others) == ("tasks.1", [])
+    assert why.startswith("of --out=$(TRAINYARD_OUTPUT_DIR)/a only the files on the node of rank 0 are kept")
+    assert "writer may be on another" in why
+
+
+@pytest.mark.parametrize(
+    ("tasks", "named"),
+    [
+        ([WRITER, TRAINER], []),  # the only instance of the first role has rank 0
+        ([{**WRITER, "count": 2}, TRAINER], ["tasks.0"]),
+        ([TRAINER, {**WRITER, **BESIDE}], []),
+        ([{**TRAINER, "count": 2}, {**WRITER, **BESIDE}], ["tasks.1"]),
+        ([{**TRAINER, **TOGETHER}, {**WRITER, **BESIDE}], []),
+        ([TRAINER, {**WRITER, "affinity": [{**BESIDE["affinity"][0], "required": False}]}], ["tasks.1"]),
+        ([TRAINER, {"role": "b", "training_config": {"environment": {"OUT": "$(TRAINYARD_OUTPUT_DIR)"}}}], ["tasks.1"]),
+        ([TRAINER, {"role": "b", "training_config": {"custom_command": ["a", "$TRAINYARD_OUTPUT_DIR/.notes"]}}], []),
+    ],
+)
+def test_only_what_may_be_elsewhere_is_named(tasks: list[dict[str, Any]], named: list[str]) -> None:
+    assert list(fields(*tasks)) == named
+    assert fields(*tasks, nodes=1) == {}

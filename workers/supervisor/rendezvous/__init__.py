@@ -1,0 +1,1 @@
+"""How the nodes of an attempt find each other."""
