@@ -38,7 +38,7 @@ DIALECTS = (NATIVE, *FOREIGN, WEB)
 
 
 def from_environment() -> Flask:
-    """The application for commands of Flask and for servers that are not ours; ours serves `app.late_application`."""
+    """The application of `trainyard api`, `flask` and other servers; `trainyard up` serves `app.late_application`."""
     settings = prepare_directory(load_settings())
     configure_logging(settings.log.level, process="api", redaction=Redaction(secrets_of(settings)))
     return create_app(settings)

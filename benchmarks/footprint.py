@@ -26,6 +26,7 @@ from typing import Any
 
 from benchmarks import idle_system
 from benchmarks.command_times import Times, times
+from benchmarks.fork_servers import command_line, is_fork_server
 from benchmarks.machine import description
 from benchmarks.processor_time import seconds_by_child
 from trainyard.client import Client
@@ -233,17 +234,6 @@ def all_pids() -> list[int]:
 def is_supervisor(pid: int, job_id: str) -> bool:
     words = command_line(pid)
     return "workers.supervisor.main" in words and job_id in words
-
-
-def is_fork_server(pid: int) -> bool:
-    return any(word.endswith(".fork_server") for word in command_line(pid))
-
-
-def command_line(pid: int) -> list[str]:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
-    except (FileNotFoundError, ProcessLookupError):
-        return []
 
 
 if __name__ == "__main__":

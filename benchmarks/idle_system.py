@@ -6,16 +6,23 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.fork_servers import wait_until_at_rest
 from benchmarks.processor_time import seconds_by_child
 from benchmarks.servers import plain_environment
 from benchmarks.statements import counted, counting_environment
 
-# Node and devices are registered by then, and the fork server of ranks, which a node starts after 15 s, is ready.
-SETTLE_SECONDS = 45.0
 IDLE_SECONDS = 60.0
 GOALS = {"cpu_percent": 1.0, "statements": 6.0}
+
+
+@dataclass(frozen=True)
+class _Reading:
+    at: float
+    seconds: float  # of processor time
+    statements: int
 
 
 def idle_system() -> dict[str, float]:
@@ -35,13 +42,13 @@ def idle_system() -> dict[str, float]:
             assert process.stdout is not None
             if not any(line.startswith("Ready after") for line in process.stdout):
                 sys.exit("`trainyard up` ended before it was ready")
-            time.sleep(SETTLE_SECONDS)
-            began, sent, used = time.monotonic(), counted(counts).total(), _processor_seconds(process.pid)
+            wait_until_at_rest(process.pid)  # what starts last: node and devices are registered by then
+            before = _read(process, counts)
             time.sleep(IDLE_SECONDS)
-            lasted = time.monotonic() - began
+            after = _read(process, counts)
             return {
-                "cpu_percent": round((_processor_seconds(process.pid) - used) / lasted * 100, 2),
-                "statements": round((counted(counts).total() - sent) / lasted, 2),
+                "cpu_percent": round((after.seconds - before.seconds) / (after.at - before.at) * 100, 2),
+                "statements": round((after.statements - before.statements) / (after.at - before.at), 2),
             }
         finally:
             process.send_signal(signal.SIGTERM)
@@ -55,5 +62,8 @@ def line(measured: dict[str, float]) -> str:
     )
 
 
-def _processor_seconds(pid: int) -> float:
-    return seconds_by_child(os.getpid())[pid]
+def _read(process: "subprocess.Popen[str]", counts: Path) -> _Reading:
+    """What it has used so far; ends the benchmark when it has ended, because what is dead costs nothing."""
+    if process.poll() is not None:
+        sys.exit(f"`trainyard up` ended with exit code {process.returncode} while it was measured")
+    return _Reading(time.monotonic(), seconds_by_child(os.getpid())[process.pid], counted(counts).total())

@@ -1,6 +1,7 @@
 """Processor time of other processes: on a machine where others work too it says more than the clock."""
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -13,6 +14,12 @@ def seconds_by_child(parent: int) -> dict[int, float]:
     """For each process that it has started: its own time, and that of all below it."""
     fields = _stats()
     return {pid: _seconds(fields, pid) for pid, of in fields.items() if int(of[_PARENT]) == parent}
+
+
+def own_seconds(pids: Iterable[int]) -> dict[int, float]:
+    """For each of them that is there: its own time, and that of children it has waited for."""
+    fields = _stats()
+    return {pid: sum(map(int, fields[pid][_TIMES])) / _TICKS for pid in pids if pid in fields}
 
 
 def _seconds(fields: dict[int, list[str]], pid: int) -> float:

@@ -24,8 +24,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from app.host.processes import descendants
-from benchmarks.footprint import PLAIN, Running, is_fork_server, up
+from benchmarks.footprint import PLAIN, Running, up
+from benchmarks.fork_servers import PROCESSES, fork_servers
 from benchmarks.logs import document as script_document
 from benchmarks.machine import description
 from benchmarks.other_schedulers import other_schedulers
@@ -36,7 +36,6 @@ from trainyard.client import Client
 CASE = Case(steps=3, save_steps=3, batch_size=2, tokens=32, hidden=64, layers=2)
 SCRIPT = "import time\nprint('line', time.time(), flush=True)\n"
 RECORDS = 1500
-SERVERS = 4  # two fork servers, and a child of each that waits
 READY_SECONDS, PAUSE_SECONDS = 180.0, 1.0
 GOALS = {"line": 0.22, "line at its reader": 0.3, "seen": 0.6, "unseen": 0.9}
 
@@ -102,7 +101,7 @@ def measured(folder: Path, case: Case, rounds: int, ray: Path | None) -> dict[st
 def wait_for_servers(running: Running) -> None:
     """Until the node has both fork servers, with a process that waits in each."""
     deadline = time.monotonic() + READY_SECONDS
-    while len([pid for pid in descendants(running.process.pid) if is_fork_server(pid)]) < SERVERS:
+    while len(fork_servers(running.process.pid)) < PROCESSES:
         if time.monotonic() > deadline:
             sys.exit("the fork servers did not start")
         time.sleep(PAUSE_SECONDS)

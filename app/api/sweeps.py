@@ -226,7 +226,7 @@ def best_trials(sweep_id: str, query: dict[str, Any]) -> Reply:
     "Compute suggestions and decisions again", permission=Permission.VIEW, query=ReplayQuerySchema, answer=ReplaySchema
 )
 def replay_sweep(sweep_id: str, query: dict[str, Any]) -> Reply:
-    with plane().db.read() as session:
+    with plane().db.snapshot() as session:
         stored = replay.read(session, lookup.find(session, caller(), sweep_id), **query)
     with closing(Suggestions(slots=REQUEST_SLOTS)) as suggestions:
         found = replay.replay(stored, suggestions)

@@ -57,7 +57,8 @@ def unix_time(seconds: int | None) -> datetime | None:
 
 def json_option(command: Command) -> Command:
     """``--json`` for a command."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+    # Eager: arguments that are resolved while the command line is read print their errors so, too.
+    return click.option("--json", "as_json", is_flag=True, is_eager=True, help="Print JSON.")(command)
 
 
 def full_option(command: Command) -> Command:

@@ -16,7 +16,7 @@ from app.cli.connection import server
 from app.cli.handles import LAST, LEAST_TO_STOP, JobHandle
 from app.domain.spec.inference import EVALUATION
 from app.domain.suggestions import did_you_mean
-from trainyard.client import Client, NotFound
+from trainyard.client import Client, Conflict, NotFound
 
 MOST_SHOWN = 5
 MOST_COMPARED = 100  # of the newest, with a name that none has
@@ -105,10 +105,17 @@ def batch_argument(command: Command) -> Command:
     return _argument("batch_id", _BATCHES)(command)
 
 
-def _argument(name: str, kind: _Kind, **more: Any) -> Callable[[Command], Command]:
+def batch_to_stop_argument(command: Command) -> Command:
+    """As `batch_argument`, for commands that stop it: the newest batch may be another person's."""
+    return _argument("batch_id", _BATCHES, takes_last=False)(command)
+
+
+def _argument(name: str, kind: _Kind, *, takes_last: bool = True, **more: Any) -> Callable[[Command], Command]:
     def resolve(context: click.Context, _argument: click.Parameter, value: Any) -> Any:  # noqa: ANN401 – click's
         if isinstance(value, tuple):
             return tuple(_resolved(kind, context, handle) for handle in value)
+        if value == LAST and not takes_last:
+            raise click.BadParameter(f"{LAST} may be another person's {kind.noun}: name it by its id", context)
         return _resolved(kind, context, value)
 
     return click.argument(name, type=JobHandle(), callback=resolve, **more)
@@ -118,19 +125,25 @@ def _resolved(kind: _Kind, context: click.Context, handle: str) -> str:
     """The whole id. Raises ClickException for none, for several, and for a short end of an id."""
     if context.resilient_parsing or kind.is_whole(handle):  # a shell that completes asks nothing here
         return handle
-    with server() as client:
+    with server(context.params.get("project") or "") as client:
         found = list(islice(_rows(kind, client, handle), MOST_SHOWN + 1))
         if not found:
-            message = f"no {kind.noun} {handle!r}{_meant(kind, client, handle)}; `trainyard {kind.lists}` shows them"
-            raise NotFound(HTTPStatus.NOT_FOUND, {"code": "NOT_FOUND", "message": message})
-    if len(found) > 1:
-        raise click.ClickException(f"{handle!r} stands for several: {_listed(found)}; name one by its id")
-    if len(handle) < LEAST_TO_STOP and handle not in (LAST, found[0].name):
-        raise click.ClickException(
-            f"no {kind.noun} is named {handle!r}; {_listed(found)} only ends so: name it by {LEAST_TO_STOP} or more "
-            "characters of its id"
-        )
+            raise _not_found(
+                f"no {kind.noun} {handle!r}{_meant(kind, client, handle)}; `trainyard {kind.lists}` shows them"
+            )
+        if len(found) > 1:
+            message = f"{handle!r} stands for several: {_listed(found)}; name one by its id"
+            raise Conflict(HTTPStatus.CONFLICT, {"code": "AMBIGUOUS", "message": message})
+        if len(handle) < LEAST_TO_STOP and handle not in (LAST, found[0].name):
+            raise _not_found(
+                f"no {kind.noun} is named {handle!r}; {_listed(found)} only ends so: name it by {LEAST_TO_STOP} or "
+                "more characters of its id"
+            )
     return found[0].id
+
+
+def _not_found(message: str) -> NotFound:
+    return NotFound(HTTPStatus.NOT_FOUND, {"code": "NOT_FOUND", "message": message})
 
 
 def _rows(kind: _Kind, client: Client, handle: str) -> Iterable[_Row]:
@@ -139,8 +152,9 @@ def _rows(kind: _Kind, client: Client, handle: str) -> Iterable[_Row]:
 
 def _meant(kind: _Kind, client: Client, handle: str) -> str:
     if handle == LAST:
-        return ": this key has made none"
-    return did_you_mean(handle, {row.name for row in islice(kind.newest(client, False), MOST_COMPARED) if row.name})
+        return f": this key {'sees' if kind is _BATCHES else 'has made'} none"
+    names = {row.name for row in islice(kind.newest(client, False), MOST_COMPARED)}
+    return did_you_mean(handle, names - {"", handle})  # one of another kind may be named so
 
 
 def _listed(found: Sequence[_Row]) -> str:

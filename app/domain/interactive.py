@@ -14,7 +14,7 @@ OF_SSH = ("/bin/sh", "-c", 'exec "${SHELL:-/bin/sh}" -c "$1"', "sh")
 # Of names of hosts for SSH, as they stand in a user's ~/.ssh/config.
 SSH_SUFFIX = ".trainyard"
 SSH_RANK = "rank"
-_SSH_PLACE = re.compile(r"([a-z0-9-]{1,30})-(\d{1,6})\.(.+)")
+_SSH_PLACE = re.compile(r"([a-z0-9-]{1,30})-([0-9]{1,6})\.(.+)")
 
 
 def ssh_host(job_id: str, place: str = "") -> str:

@@ -23,6 +23,7 @@ class LimitSharing:
         self._buckets = (limits.requests, limits.tokens)
         self._levels = levels
         self._on_thread = on_thread
+        self._is_failing = False
 
     async def run(self) -> None:
         while True:
@@ -30,15 +31,20 @@ class LimitSharing:
             await self.share()
 
     async def share(self) -> None:
+        works = fails = False
         for buckets in self._buckets:
             taken = buckets.unshared()
             levels: _Levels = None
             try:
                 levels = await self._on_thread(self._levels.exchange, taken) if taken else None
+                works = works or levels is not None
             except Exception:
-                logger.warning("what keys have used could not be shared with other gateways", exc_info=True)
+                if not (self._is_failing or fails):  # once until it works again
+                    logger.warning("what keys have used could not be shared with other gateways", exc_info=True)
+                fails = True
             finally:  # also when the gateway stops: nothing is forgotten
                 buckets.shared(taken, levels)
+        self._is_failing = fails or (self._is_failing and not works)
 
     async def close(self) -> None:
         """Share what there is, so that a gateway that takes the place of this one knows of it."""

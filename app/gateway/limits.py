@@ -15,12 +15,16 @@ MAX_KEYS = 10_000  # the least recently used one is dropped
 
 @dataclass
 class _Bucket:
-    """``taken``: what other gateways do not know of. ``is_used``: its key has asked since they were notified."""
+    """``taken``: since other gateways were last notified; ``owed``: before, when they could not be notified.
+
+    ``is_used``: its key has asked since they were notified.
+    """
 
     per_minute: int
     level: float
     at: float
     taken: float = 0.0
+    owed: float = 0.0
     is_used: bool = True
 
 
@@ -63,9 +67,10 @@ class MinuteBuckets:
             if not bucket.is_used and not missing:
                 del self._buckets[name]
                 continue
-            amount = min(bucket.taken, missing)  # what has refilled since it was taken is no concern of others
+            # The shared bucket refills, too: all of `taken` counts there, and of `owed` what has not refilled since.
+            amount = bucket.taken + min(bucket.owed, max(0.0, missing - bucket.taken))
             found.append(Taken(name=f"{self._kind}:{name}", per_minute=bucket.per_minute, amount=amount))
-            bucket.taken, bucket.is_used = 0.0, False
+            bucket.taken, bucket.owed, bucket.is_used = 0.0, 0.0, False
         return found
 
     def shared(self, taken: Sequence[Taken], levels: Sequence[float] | None) -> None:
@@ -75,7 +80,7 @@ class MinuteBuckets:
             if bucket is None:
                 continue
             if levels is None:
-                bucket.taken += each.amount
+                bucket.owed += each.amount
             else:  # less what was taken meanwhile
                 bucket.level, bucket.at = levels[number] - bucket.taken, self._clock()
 

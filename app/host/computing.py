@@ -17,7 +17,7 @@ from app.host.bubblewrap import TRIAL_SECONDS
 from app.host.landlock import READ, Right, restrict_files
 from app.host.system_calls import NoFilter, offline_program, restrict
 
-_OURS = Path(__file__).parents[2]
+_OURS = Path(__file__).resolve().parents[2]
 _PROGRAMS = ("/usr", "/lib", "/lib64", "/nix/store")
 # What the loader, the C library, OpenSSL and linear algebra read of the machine. Of other processes nothing: root
 # could read the environment of each.
@@ -73,20 +73,23 @@ def _rules() -> Iterator[tuple[Path, int]]:
     for path in (*_PROGRAMS, *_OF_THE_MACHINE, sys.prefix, sys.base_prefix, *_packages()):
         yield Path(path), READ
     yield _OURS / "app", READ
-    # Python finds packages by listing the directory around them; a checkout has files beside ours that stay closed.
-    yield _OURS, Right.READ_DIRECTORY
+    # Python finds packages by listing the directory around them. Where ours is installed (`pip install --target`), its
+    # libraries are beside it; a checkout has files beside ours that stay closed.
+    yield _OURS, READ if any(_OURS.glob("trainyard-*.dist-info")) else Right.READ_DIRECTORY
     yield Path("/dev/null"), Right.READ_FILE | Right.WRITE_FILE
 
 
 def _packages() -> Iterator[str]:
     """Directories of installed packages, of which ours may be one."""
-    yield from (path for path in sys.path if path and Path(path) != _OURS)
+    yield from (path for path in sys.path if path and Path(path).resolve() != _OURS)
     yield from site.getsitepackages()
     if site.ENABLE_USER_SITE:
         yield site.getusersitepackages()
 
 
 def main() -> None:
+    if len(sys.argv) == 1:
+        sys.exit("name a module: python -m app.host.computing MODULE")
     module = sys.argv[1]
     sys.argv = sys.argv[1:]
     # Libraries ask for it when they are loaded, and Python would look for one that it can write to: there is none.

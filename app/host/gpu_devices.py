@@ -92,14 +92,21 @@ def gpu_files(
         return []
     own = _files_of_gpus(indices, dev=dev, driver=driver)
     capabilities = [path for each in slices for path in _files_of_slice(each, dev=dev, driver=driver)]
-    shared = sorted(path for pattern in SHARED for path in dev.glob(pattern))
-    return [*dict.fromkeys([*own, *capabilities, *shared])]
+    return [*dict.fromkeys([*own, *capabilities, *_shared(dev)])]
+
+
+def _shared(dev: Path) -> list[Path]:
+    return sorted(path for pattern in SHARED for path in dev.glob(pattern))
+
+
+def _all_files_of_gpus(dev: Path) -> list[Path]:
+    return sorted(dev.glob("nvidia[0-9]*"))
 
 
 def _files_of_gpus(indices: Sequence[int], *, dev: Path, driver: Path) -> list[Path]:
     if own := own_gpus(indices, dev=dev, driver=driver):
         return [dev / f"nvidia{gpu.minor}" for gpu in own]
-    files = sorted(dev.glob("nvidia[0-9]*"))
+    files = _all_files_of_gpus(dev)
     if len(files) == 1 and set(indices) == {0}:
         return files  # there is no other GPU to keep apart
     raise UnknownGpuFiles(
@@ -134,10 +141,10 @@ def closed_files(paths: Iterable[Path]) -> list[Path]:
     return [path for path in _opened(paths) if _is_closed(path)]
 
 
-def closed_gpu_files(*, dev: Path = DEV, driver: Path = DRIVER) -> list[Path]:
-    """As ``closed_files``, of all GPUs of this machine, without their slices."""
-    indices = range(len(driver_gpus(dev=dev, driver=driver)))
-    return closed_files(gpu_files(indices, dev=dev, driver=driver))
+def closed_gpu_files(*, dev: Path = DEV) -> list[Path]:
+    """As ``closed_files``, of all GPUs of this machine, whichever file is whose, without their slices."""
+    own = _all_files_of_gpus(dev)
+    return closed_files([*own, *_shared(dev)]) if own else []
 
 
 def _opened(paths: Iterable[Path]) -> Iterator[Path]:

@@ -3,6 +3,7 @@
 It needs no permission and no namespace. What it can't do: hide names, sockets of the file system, and the network.
 """
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -98,10 +99,11 @@ def _holds(program: bytes) -> bool:
         return done.returncode == _KEPT_OUT
 
 
-def restrict_files(rules: Iterable[tuple[Path, int]]) -> None:
+def restrict_files(rules: Iterable[tuple[Path, int]], *, opened: Iterable[int] = ()) -> None:
     """Nothing but these paths, and what is below them, each with its rights. One thread only.
 
-    Paths that don't exist are left out. Raises OSError.
+    ``opened``: descriptors of files that may be opened again, whatever their paths; one that the kernel takes no rule
+    for may not. Paths that don't exist are left out. Raises OSError.
     """
     kernel = version()
     known = ALL if kernel >= _IOCTL_VERSION else ALL & ~Right.IOCTL
@@ -112,24 +114,28 @@ def restrict_files(rules: Iterable[tuple[Path, int]]) -> None:
     try:
         for path, rights in rules:
             _add(ruleset, path, known & rights)
+        for descriptor in opened:
+            with contextlib.suppress(OSError):  # the lock itself matters more
+                _add_opened(ruleset, descriptor, known, "of an open file")
         prctl(_PR_SET_NO_NEW_PRIVS, 1)
         checked(libc().syscall(_RESTRICT_SELF, ruleset, 0), "landlock_restrict_self")
     finally:
         os.close(ruleset)
 
 
-def stay_below(directory: Path, *, required: bool = False) -> bool:
+def stay_below(directory: Path, *, outputs: Iterable[int] = (), required: bool = False) -> bool:
     """Reach no file but by a path that begins there, whatever the rights of the user, and send no signal to processes
     that are not of this one's making (since Linux 6.12). One thread only.
 
-    It holds in other namespaces of mounts, too: a path there leads through other mounts. Where the kernel can't see to
-    it, or this process is in as many such restrictions as there may be (E2BIG), the result is False, or OSError if it
-    is ``required``.
+    It holds in other namespaces of mounts, too: a path there leads through other mounts. Of ``outputs``, descriptors,
+    the terminals may be opened again by names such as /dev/stdout, wherever their paths lie; pipes may anyhow. Where
+    the kernel can't see to it, or this process is in as many such restrictions as there may be (E2BIG), the result is
+    False, or OSError if it is ``required``.
     """
     try:
         if (found := version()) < LEAST_VERSION:
             raise OSError(errno.EOPNOTSUPP, f"Landlock {LEAST_VERSION} is required here, and there is version {found}")
-        restrict_files([(directory, ALL)])
+        restrict_files([(directory, ALL)], opened=[each for each in outputs if os.isatty(each)])
     except OSError:
         if required:
             raise
@@ -143,9 +149,13 @@ def _add(ruleset: int, path: Path, rights: int) -> None:
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return
     try:
-        if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
-            rights &= _OF_FILES
-        rule = struct.pack("=Qi", rights, descriptor)
-        checked(libc().syscall(_ADD_RULE, ruleset, _PATH_BENEATH, rule, 0), f"landlock_add_rule {path}")
+        _add_opened(ruleset, descriptor, rights, str(path))
     finally:
         os.close(descriptor)
+
+
+def _add_opened(ruleset: int, descriptor: int, rights: int, name: str) -> None:
+    if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
+        rights &= _OF_FILES
+    rule = struct.pack("=Qi", rights, descriptor)
+    checked(libc().syscall(_ADD_RULE, ruleset, _PATH_BENEATH, rule, 0), f"landlock_add_rule {name}")

@@ -6,6 +6,7 @@ from marshmallow import Schema, fields, post_load, validate
 
 from app.domain.errors import BadSpec
 from app.domain.lifecycle.states import JobState
+from app.domain.names import MOST_LABELS
 from app.domain.spec.defaults import FORMAT_OF_FEATURES
 from app.domain.spec.inference import (
     BATCH,
@@ -235,7 +236,11 @@ class OnRecordErrorSchema(DocumentSchema):
 
 class SubmitInferenceSchema(DocumentSchema):
     name = display_name("A display name; need not be unique", required=True)
-    labels = label_map(load_default=dict, **says("Keys and values to filter jobs by; type is the kind by default"))
+    labels = label_map(
+        most=MOST_LABELS - 1,
+        load_default=dict,
+        **says("Keys and values to filter jobs by; type is the kind by default"),
+    )
     kind = Choice(KINDS, load_default=BATCH, **says("batch: texts, likelihoods or scores; features: vectors"))
     model = Section(ModelReferenceSchema, required=True, **says("The model that is used"))
     data_config = Section(RecordsSchema, required=True, **says("The records"))

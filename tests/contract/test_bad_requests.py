@@ -7,7 +7,7 @@ import pytest
 
 from app.compat.openai.multipart import MEDIA_TYPE as MULTIPART
 from app.http.operation import operation_of
-from app.security.permissions import Permission, Role
+from app.security.permissions import PERMISSIONS, Role
 from tests.builders.factories import make_document
 from tests.systems.apps import Api
 
@@ -283,15 +283,16 @@ def test_no_key_raises_its_own_role(sqlite_api: Api):
         ).status_code,
     }
 
-    assert got == {"higher": 403, "elsewhere": 404, "changed": 405, "put": 405}
+    assert got == {"higher": 403, "elsewhere": 404, "changed": 422, "put": 405}
 
 
 def test_a_key_of_a_viewer_writes_nowhere(sqlite_api: Api):
     viewer = sqlite_api.make_key(Role.VIEWER)
+    allowed = {None, *PERMISSIONS[Role.VIEWER]}
     writing = [
         (method, _path(rule.rule))
         for rule in sqlite_api.app.url_map.iter_rules()
-        if operation_of(sqlite_api.app.view_functions[rule.endpoint]).permission not in (None, Permission.VIEW)
+        if operation_of(sqlite_api.app.view_functions[rule.endpoint]).permission not in allowed
         for method in (rule.methods or set()) & {"POST", "PUT", "PATCH", "DELETE"}
     ]
 

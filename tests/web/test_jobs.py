@@ -120,6 +120,42 @@ def test_jobs_of_several_pages_stay_selected_and_are_compared(page: Page, site: 
     expect(page.get_by_text("Select jobs to compare them")).to_be_visible()
 
 
+def test_going_back_to_a_list_ticks_no_box_that_is_not_counted(page: Page, site: Site):
+    jobs = [site.submit(f"gone-back {i}") for i in range(2)]
+    open_list(page, "gone-back")
+    page.get_by_label("Select gone-back 0").check()
+    page.goto("/ui/jobs?name=of-another-list")  # where nothing is selected
+    expect(page.get_by_text("Select jobs to compare them")).to_be_visible()
+
+    page.go_back()
+    page.wait_for_load_state()
+    expect(page.get_by_text("Select jobs to compare them")).to_be_visible()
+    expect(page.get_by_label("Select gone-back 0")).not_to_be_checked()
+    page.get_by_label("Select gone-back 1").check()
+    page.get_by_role("group", name="Selected jobs").get_by_role("button", name="Cancel").click()
+    page.get_by_role("button", name="Cancel jobs").click()
+
+    expect(page.locator("#results")).to_contain_text("1 of 1 job: the cancellation is accepted")
+    site.wait_for(jobs[1], "CANCELLED")
+    assert site.status(jobs[0]) != "CANCELLED"
+
+
+def test_only_what_is_counted_is_sent(page: Page, site: Site):
+    jobs = [site.submit(f"only-counted {i}") for i in range(2)]
+    open_list(page, "only-counted")
+    page.evaluate("""() => sessionStorage.setItem("selected-jobs", "{")""")  # by another version of the page
+    page.reload()
+    page.get_by_label("Select only-counted 1").check()
+    page.get_by_label("Select only-counted 0").evaluate("box => { box.checked = true }")  # as a browser restores it
+
+    page.get_by_role("group", name="Selected jobs").get_by_role("button", name="Cancel").click()
+    page.get_by_role("button", name="Cancel jobs").click()
+
+    expect(page.locator("#results")).to_contain_text("1 of 1 job: the cancellation is accepted")
+    site.wait_for(jobs[1], "CANCELLED")
+    assert site.status(jobs[0]) != "CANCELLED"
+
+
 def test_two_selected_jobs_are_compared_by_keyboard_alone(page: Page, site: Site):
     for i in range(2):
         site.submit(f"by-keys {i}", steps=600 + i)

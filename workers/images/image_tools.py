@@ -232,8 +232,8 @@ def layers_bytes(manifest: bytes) -> int:
     """
     try:
         layers = json.loads(manifest)["layers"]
-        return sum(int(each["size"]) for each in layers)
-    except (ValueError, KeyError, TypeError):
+        return sum(max(0, int(each["size"])) for each in layers)
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return 0  # nothing can be known of it before it is fetched
 
 

@@ -29,15 +29,16 @@ from app.domain.spec.frameworks.requirements import (
     STRUCTURED,
     WANDB_CLIENT,
 )
-from app.host.gpu_devices import UnknownGpuFiles, gpu_files
+from app.host.gpu_devices import MigInstance, UnknownGpuFiles, gpu_files
 from app.host.guarded_ports import lack_of_guards
 from app.host.images import lack_of_images
 from app.host.landlock import lack_of_landlock
 from app.host.own_users import lack_of_users
 from config.values.rules import HOST_NETWORK
+from workers.node.mig_instances import instances_of
 from workers.node.node_config import NodeConfig
 from workers.node.nvlink import grouped, links_of
-from workers.node.nvml import InventoryNvml
+from workers.node.nvml import InventoryNvml, MigNvml
 from workers.rank.mpi import MPIRUN
 from workers.sandbox.control_groups import CONTROLLERS, find_hierarchies
 from workers.sandbox.part_trial import lack_of_claim_parts
@@ -154,14 +155,29 @@ def find_gpus(nvml: InventoryNvml | None = pynvml, visible: str | None = None) -
     return grouped([each.device for each in every if {each.device.index, gpu_of(each.device.index)} & ours], links)
 
 
-def lack_of_gpu_files(devices: Sequence[Device]) -> str:
-    """Why jobs can't get these GPUs apart from each other; empty where they can."""
-    indices = sorted({gpu_of(each.index) for each in devices if not each.is_cpu and not each.simulated})
+def lack_of_gpu_files(devices: Sequence[Device], nvml: MigNvml | None = pynvml) -> str:
+    """Why jobs can't get these GPUs, and slices of them, apart from each other; empty where they can."""
+    real = [each for each in devices if not each.is_cpu and not each.simulated]
     try:
-        gpu_files(indices)
+        gpu_files(sorted({gpu_of(each.index) for each in real}), _instances(real, nvml))
     except UnknownGpuFiles as error:
         return str(error)
     return ""
+
+
+def _instances(devices: Sequence[Device], nvml: MigNvml | None) -> list[MigInstance]:
+    """Of those that are slices. Raises UnknownGpuFiles."""
+    slices = [each for each in devices if each.index != gpu_of(each.index)]
+    if not slices or nvml is None:  # which has found them
+        return []
+    try:
+        numbers = instances_of([each.uuid for each in slices], nvml)
+    except nvml.NVMLError as error:
+        raise UnknownGpuFiles(f"the driver doesn't tell which MIG slices these are: {error}") from error
+    return [
+        MigInstance(gpu=gpu_of(each.index), gpu_instance=first, compute_instance=second)
+        for each, (first, second) in zip(slices, numbers, strict=True)
+    ]
 
 
 def visible_indices(listed: str, gpus: Sequence[Gpu]) -> set[int]:

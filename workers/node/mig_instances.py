@@ -4,8 +4,6 @@ import json
 import sys
 from collections.abc import Sequence
 
-import pynvml
-
 from workers.node.nvml import MigNvml
 
 
@@ -20,4 +18,6 @@ def instances_of(uuids: Sequence[str], nvml: MigNvml) -> list[tuple[int, int]]:
 
 
 if __name__ == "__main__":
+    import pynvml
+
     print(json.dumps(instances_of(sys.argv[1:], pynvml)))  # noqa: T201 – its result

@@ -101,6 +101,9 @@ class InventoryNvml(LinkNvml, Protocol):
 class MigNvml(Protocol):
     """All that the numbers of MIG slices take."""
 
+    @property
+    def NVMLError(self) -> type[Exception]: ...
+
     def nvmlInit(self) -> None: ...
 
     def nvmlShutdown(self) -> None: ...

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from app.domain.spec.frameworks.requirements import FULL
+from app.domain.spec.frameworks.requirements import FULL, OWN_SCOPE
 from app.domain.spec.model import ResourceConfig
 from app.domain.spec.role_documents import document_of
 from app.services.attempts.work_orders import Work
@@ -70,7 +70,7 @@ def limits_of(resources: ResourceConfig, settings: Settings, groups: Hierarchies
         raise AttemptFailed(
             "INTERNAL",
             f"this node can't hold resource_config.limits: it may make no control groups for {', '.join(missing)}; run "
-            "its worker as root",
+            f"its worker as root, or in a scope of its own ({OWN_SCOPE})",
         )
     return replace(
         wanted,

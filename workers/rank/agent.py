@@ -52,7 +52,6 @@ PORTS = (20000, 32000)
 LOOPBACK = "127.0.0.1"
 PROXY_BACKLOG = 128
 
-
 # The pid of a rank that was forked: of its spec, command, directory, log and environment; None: it starts as a program.
 ForkRank = Callable[[RunSpec, Sequence[str], Path, int, Mapping[str, str]], int | None]
 
@@ -60,11 +59,12 @@ ForkRank = Callable[[RunSpec, Sequence[str], Path, int, Mapping[str, str]], int 
 def main() -> int:
     """Run the ranks that the spec describes; 0 only if each of them exited with 0."""
     arguments = _arguments()
+    logs = [int(fd) for fd in arguments.log_fds.split(",")]
     if arguments.die_with:
         die_with_parent(arguments.die_with)
-    else:
-        stay_below(Path("/"), required=RunSpec.read(arguments.spec).locked)  # what gets out of the mounts opens no file
-    return run(Path(arguments.spec), [int(fd) for fd in arguments.log_fds.split(",")], arguments.control_fd)
+    else:  # what gets out of the mounts opens no file
+        stay_below(Path("/"), outputs=logs, required=RunSpec.read(arguments.spec).locked)
+    return run(Path(arguments.spec), logs, arguments.control_fd)
 
 
 def run(spec_path: Path, log_fds: list[int], control_fd: int, *, fork_rank: ForkRank | None = None) -> int:

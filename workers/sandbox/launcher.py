@@ -239,12 +239,17 @@ def _log_pipe(user: OwnUser | None) -> tuple[int, int]:
 def _log_terminal(user: OwnUser | None) -> tuple[int, int]:
     """As a pipe: the other end gets what ranks write as it is, nothing is typed into it, and no session has it."""
     reader, writer = os.openpty()
-    if user is not None:
-        os.fchown(writer, user.uid, user.uid)
-    attributes = termios.tcgetattr(writer)
-    attributes[_OUTPUT_MODES] &= ~termios.OPOST  # lines end with a line feed alone
-    attributes[_LOCAL_MODES] &= ~termios.ECHO
-    termios.tcsetattr(writer, termios.TCSANOW, attributes)
-    termios.tcsetwinsize(writer, TERMINAL_SIZE)
+    try:
+        if user is not None:
+            os.fchown(writer, user.uid, user.uid)
+        attributes = termios.tcgetattr(writer)
+        attributes[_OUTPUT_MODES] &= ~termios.OPOST  # lines end with a line feed alone
+        attributes[_LOCAL_MODES] &= ~termios.ECHO
+        termios.tcsetattr(writer, termios.TCSANOW, attributes)
+        termios.tcsetwinsize(writer, TERMINAL_SIZE)
+    except BaseException:
+        os.close(reader)
+        os.close(writer)
+        raise
     os.set_blocking(reader, False)
     return reader, writer

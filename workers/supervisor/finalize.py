@@ -148,15 +148,27 @@ def _export(attempt: FinishedAttempt) -> StoredModel:
 
 
 def _say_what_is_lost(attempt: FinishedAttempt, outcome: Outcome) -> None:
-    """Of a training on several nodes only the first one's output is stored; what lies elsewhere is named."""
-    work = attempt.work
-    if work.part == 0 or outcome.kind != "completed" or not work.is_training:
+    """Of a training on several nodes only the first one's output is stored; what lies elsewhere is named.
+
+    An attempt that is good does not fail because of a note. Raises LeaseLost.
+    """
+    if attempt.work.part == 0 or outcome.kind != "completed" or not attempt.work.is_training:
         return
-    files = left_files(attempt.context.run.output, most=MOST_COUNTED)
+    try:
+        _name_left_files(attempt)
+    except LeaseLost:
+        raise
+    except Exception:
+        log.warning("the files that are not kept could not be counted", exc_info=True)
+
+
+def _name_left_files(attempt: FinishedAttempt) -> None:
+    work = attempt.work
+    files, may_be_more = left_files(attempt.context.run.output, most=MOST_COUNTED)
     if files == 0:
         return
     named = ", ".join(f"{each.role} {each.index}" for each in work.instances)
-    count = f"{MOST_COUNTED} or more files" if files == MOST_COUNTED else f"{files} file{'s' if files > 1 else ''}"
+    count = f"{files} or more files" if may_be_more else f"{files} file{'s' if files > 1 else ''}"
     message = (
         f"{count} in TRAINYARD_OUTPUT_DIR on {work.node}{f' ({named})' if named else ''} are not kept: only those on "
         f"{work.node_names[0]}, the node of rank 0, are; write them to a storage of your own, or let rank 0 write them"

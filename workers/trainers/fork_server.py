@@ -107,7 +107,7 @@ def _become_agent(request: Request, *, is_warm: bool) -> NoReturn:
     control, *logs = _become(request)
     spec = Path(request.fields["spec"])
     with _giving_up():
-        stay_below(Path("/"), required=RunSpec.read(spec).locked)  # as the program does
+        stay_below(Path("/"), outputs=logs, required=RunSpec.read(spec).locked)  # as the program does
     run_as_program(
         lambda: agent.run(spec, logs, control, fork_rank=_fork_rank if is_warm else None),
         at_end=lambda code: _tell(request, code),

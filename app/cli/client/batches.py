@@ -12,7 +12,7 @@ from app.cli.choice import Choice
 from app.cli.client.submit import project_option, read_document
 from app.cli.connection import server
 from app.cli.output import full_option, json_option, print_fields, print_json, print_table, short_id, unix_time
-from app.cli.row_handles import batch_argument
+from app.cli.row_handles import batch_argument, batch_to_stop_argument
 from app.domain.openai_paths import OPENAI_ENDPOINTS
 from trainyard.client import Client
 from trainyard.records import RequestBatch
@@ -101,7 +101,7 @@ def show(batch_id: str, waits: bool, project: str, as_json: bool) -> None:  # no
 
 
 @batches.command()
-@batch_argument
+@batch_to_stop_argument
 @project_option
 @json_option
 def cancel(batch_id: str, project: str, as_json: bool) -> None:  # noqa: FBT001

@@ -32,7 +32,11 @@ def _project(_context: click.Context, _parameter: click.Parameter, value: str) -
 
 
 project_option = click.option(
-    "--project", default="", callback=_project, help="The project to submit to, for a key with access to several."
+    "--project",
+    default="",
+    callback=_project,
+    is_eager=True,  # handles that are resolved while the command line is read are of this project
+    help="The project to submit to, for a key with access to several.",
 )
 code_option = click.option(
     "--code",

@@ -21,7 +21,10 @@ __all__ = [
     "worker_command",
 ]
 
-APP = "app.late_application:from_environment()"
+APP = "app.factory:from_environment()"
+# For `up` alone: what is loaded late must be of the release that started, and files of other APIs are replaced while
+# they run.
+LATE_APP = "app.late_application:from_environment()"
 WORKER = "app.server.gunicorn_worker.HeadFirstWorker"
 # Requests finish within milliseconds, and clients resume streams over a new connection.
 GRACEFUL_SECONDS = 3
@@ -29,9 +32,9 @@ PLAIN = frozenset({"PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY
 HEARTBEAT_MEMORY = Path("/dev/shm")  # noqa: S108 – gunicorn's own advice: a heartbeat must not wait for a disk
 
 
-def api_command(settings: Settings, *, bind: str) -> list[str]:
+def api_command(settings: Settings, *, bind: str, application: str = APP) -> list[str]:
     """Gunicorn with threads; ``bind`` is HOST:PORT, or fd://N for an open socket."""
-    command = [sys.executable, "-m", "gunicorn", APP, "--bind", bind, "--worker-class", WORKER]
+    command = [sys.executable, "-m", "gunicorn", application, "--bind", bind, "--worker-class", WORKER]
     command += ["--workers", str(settings.api.workers), "--threads", str(settings.api.threads)]
     command += ["--graceful-timeout", str(GRACEFUL_SECONDS), "--no-control-socket", "--limit-request-line", "8190"]
     command += ["--config", "python:app.server.gunicorn_hooks", "--log-level", "warning"]

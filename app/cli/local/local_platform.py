@@ -14,6 +14,7 @@ import click
 from app.cli.local import embedded_redis, preloading, signals
 from app.cli.local.command_lines import (
     COORDINATOR,
+    LATE_APP,
     NODE,
     api_command,
     child_environment,
@@ -155,7 +156,8 @@ class LocalPlatform:
             preloading.leave_script_directory()
             preloading.preload(preloading.CORE)
         fd = self._listener.fileno()
-        self._group.start(replace(self._spec("api", api_command(self._settings, bind=f"fd://{fd}")), pass_fds=(fd,)))
+        command = api_command(self._settings, bind=f"fd://{fd}", application=LATE_APP)
+        self._group.start(replace(self._spec("api", command), pass_fds=(fd,)))
         if forks:
             preloading.preload(preloading.WORKERS)
         for node in self._nodes:

@@ -57,7 +57,7 @@ def message_of(event: JobEvent | SweepEvent, tasks: Mapping[str, range]) -> str:
 
 
 def _task_of(event: JobEvent, tasks: Mapping[str, range]) -> str:
-    """The task that has the event's rank; what is about all ranks is said of the first task."""
+    """The task that has the event's rank, else the last one; what is about all ranks is said of the first one's."""
     rank = event.data.get("rank", 0)
     return next((task for task, ranks in tasks.items() if rank in ranks), [*tasks][-1])
 

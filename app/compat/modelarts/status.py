@@ -159,28 +159,35 @@ def task_statuses(details: JobDetails, last: Attempt) -> list[dict[str, Any]]:
 
     Instances of roles have exit codes of their own; of equal nodes only the failed one's is known.
     """
-    failed = details.job.state is JobState.FAILED
+    state = details.job.state
+    failed = state is JobState.FAILED
     exit_code = last.exit_code if last.exit_code is not None else (1 if failed else 0)
     message = (details.job.error_message or last.end_reason or "") if failed else last.end_reason or ""
     tasks = [task for task, _ in nodes_of_tasks(last)]
     blamed = related_task(last, details.document) or tasks[0]
-    codes = {task: exit_code for task in tasks if exit_code == 0 or task == blamed}
-    for each in last.instances or ():
-        if each.get("exit_code") is not None:
-            codes[f"{each['role']}-{each['index']}"] = each["exit_code"]
+    own = {
+        f"{each['role']}-{each['index']}": each["exit_code"]
+        for each in last.instances or ()
+        if each.get("exit_code") is not None
+    }
+    codes = {task: exit_code for task in tasks if exit_code == 0 or task == blamed} | own
     found = []
     for task in tasks:
-        of_end = message if exit_code == 0 or task == blamed else f"stopped because {blamed} had ended"
         known = {"exit_code": codes[task]} if task in codes else {}
-        found.append({"task": task, **known, "message": _how_ended(codes.get(task), of_end, is_good=exit_code == 0)})
+        if state is JobState.COMPLETED:
+            how = _in_completed_job(own.get(task), message)
+        elif task == blamed:
+            how = message
+        elif own.get(task) == 0:
+            how = "completed"  # before another failed or all were stopped
+        else:
+            how = message if exit_code == 0 else f"stopped because {blamed} had ended"
+        found.append({"task": task, **known, "message": how})
     return found
 
 
-def _how_ended(code: int | None, of_end: str, *, is_good: bool) -> str:
-    """Of a task in an attempt that ``is_good``, or failed: one may have ended well before another failed."""
-    if code == 0 and not is_good:
-        return "completed"
-    return "stopped when all tasks but sidecars had ended" if code and is_good else of_end
+def _in_completed_job(code: int | None, message: str) -> str:
+    return "stopped when all tasks but sidecars had ended" if code else message
 
 
 def nodes_of_tasks(attempt: Attempt) -> list[tuple[str, str]]:

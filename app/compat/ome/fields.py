@@ -125,8 +125,9 @@ RUNTIME_FIELDS: Table = {
     "spec.mlPolicy.mpi.runLauncherAsNode": warned("the platform launches the ranks; no node is needed for a launcher"),
     "spec.podGroupPolicy": warned("gang scheduling is always on; timeouts and schedulers can't be set"),
     "spec.template": acted_on(
-        "command, args, env and resources of the container trainer; with MPI of the launcher that runs mpirun, and the "
-        "resources of its workers; other replicated jobs with containers are refused, other parts have a warning"
+        "image, command, args, env and resources of the container trainer, and where it mounts volumes emptyDir and "
+        "persistentVolumeClaim; with MPI of the launcher that runs mpirun, and the resources of its workers; other "
+        "replicated jobs with containers are refused, other parts have a warning"
     ),
     "spec.labels": warned("the labels of the job are used"),
     "spec.annotations": warned("the annotations of the job are used"),

@@ -53,11 +53,11 @@ def pod_volumes_of(template: Mapping[str, Any]) -> PodVolumes:
 
 
 def _volumes(volumes: object, path: str) -> tuple[dict[str, Mapping[str, Any]], list[str]]:
-    """Native mounts without a path, by name, and the paths of volumes of other kinds."""
+    """Native mounts without a path, by name, and the paths of volumes of other kinds, and of further ones of a name."""
     found, unused = dict[str, Mapping[str, Any]](), list[str]()
     for number, each in enumerate(_items(volumes)):
         native = _native(each)
-        if native is None or not isinstance(each.get("name"), str):
+        if native is None or not isinstance(each.get("name"), str) or each["name"] in found:
             unused.append(f"{path}.{number}")
         else:
             found[each["name"]] = native

@@ -15,6 +15,7 @@ from app.domain.spec.secrets import is_secret
 from app.domain.sweeps.documents import ENVIRONMENT
 from app.domain.sweeps.spec import FREE, GRID, RANDOM, TPE, SweepSpec
 from app.schemas.spec.field_verdicts import warning
+from app.schemas.tuning.sweeps import FailedTrialsSchema
 
 METHODS = {"grid": GRID, "random": RANDOM, "bayes": TPE}
 PARAMETERS, METRIC = f"{FIELD}.parameters", f"{FIELD}.metric"
@@ -70,6 +71,7 @@ def search_of(document: Mapping[str, Any], config: Mapping[str, Any]) -> Search:
         "objective": {"metric": metric, "goal": config["metric"]["goal"]},
         "method": {"name": METHODS[config["method"]], "order": "natural"},
         "budget": {"max_trials": config.get("maxTrials"), "parallel_trials": FREE},
+        "on_failed_trials": FailedTrialsSchema().load({}),
     }
     shown = {native: each for each, native in names.items()}
     naming = naming_of(NAMING, _NAMES, PARAMETERS, shown)

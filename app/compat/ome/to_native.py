@@ -186,9 +186,12 @@ def _mounts(
 ) -> tuple[dict[str, Any], list[str]]:
     """The field ``mounts`` of ``resource_config``, and a warning of volumes without effect. Raises BadSpec."""
     volumes = pod_volumes_of(runtime.get("template") or {}).mounts
-    why = "the built-in trainer uses no volumes of the runtime"
-    lost = [warning("spec.runtimeRef", why)] if volumes and not runs_command else []
-    return mounts_of(spec, model_path, volumes, runs_command=runs_command), lost
+    found = mounts_of(spec, model_path, volumes, runs_command=runs_command)
+    if volumes and not runs_command:
+        return found, [warning("spec.runtimeRef", "the built-in trainer uses no volumes of the runtime")]
+    hidden = [each.mounted for each in volumes if {"path": each.mounted, **each.native} not in found["mounts"]]
+    why = "has no effect: the job's data, output or model lies there"
+    return found, [warning("spec.runtimeRef", f"the runtime's volume at {path} {why}") for path in hidden]
 
 
 def _launch_of(trainer: Mapping[str, Any], environment: Mapping[str, str]) -> Launch:

@@ -1,4 +1,4 @@
-"""Resources of OpenAI's API that this version does not have, with the way to what they would do."""
+"""Resources of OpenAI's API that this version does not have. Every role gets the same 501."""
 
 from typing import NoReturn
 
@@ -27,15 +27,17 @@ NOT_BUILT = (
 
 def _refuse(**_path: str) -> NoReturn:
     raise NotBuiltYet(
-        "this resource is not built in this version; an inference job, POST /v1/inference, runs a model over records"
+        "this version does not have this resource; models answer POST requests to chat/completions, completions, "
+        "embeddings and rerank below /openai/v1"
     )
 
 
 for _method, _path in NOT_BUILT:
-    _permission = Permission.VIEW if _method == "GET" else Permission.MANAGE
     blueprint.add_url_rule(
         _path,
         endpoint=f"{_method}{_path}".lower().translate(str.maketrans("/<>:", "____")),
-        view_func=operation("Not built yet", permission=_permission, query=AnyQuerySchema, status=501)(_refuse),
+        view_func=operation("Not built yet", permission=Permission.LIST_MODELS, query=AnyQuerySchema, status=501)(
+            _refuse
+        ),
         methods=[_method],
     )

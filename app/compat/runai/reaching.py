@@ -91,9 +91,10 @@ class _Asked(NamedTuple):
     def items(self, field: str) -> Iterator[tuple[str, Mapping[str, Any], Mapping[str, Any]]]:
         """(path, item, native fields of its place) of each item that is not excluded."""
         parts: list[tuple[str, Mapping[str, Any], Mapping[str, Any]]] = [("spec", self.spec, {})]
-        if self.master.get(field):
+        if self.worker and (self.master.get(URLS) or self.master.get(PORTS)):  # one place for both lists of a part
+            parts = [("masterSpec", self.master, {}), ("spec", self.spec, {"role": self.worker, "index": 0})]
+        elif self.master.get(field):
             parts = [("masterSpec", self.master, {})]
-            parts += [("spec", self.spec, {"role": self.worker, "index": 0})] if self.worker else []
         for part, asked, place in parts:
             for number, each in enumerate(asked.get(field) or []):
                 if not each.get("exclude"):
@@ -102,11 +103,16 @@ class _Asked(NamedTuple):
     def unreached(self) -> Iterator[str]:
         """Warnings of what the workers ask for, and only the master gets."""
         for field in (URLS, PORTS):
-            if self.master.get(field) and self.spec.get(field) and not self.worker:
+            is_masters = self.master.get(field) and not self.worker
+            if is_masters and _included(self.spec, field) not in ([], _included(self.master, field)):
                 yield warning(f"spec.{field}", "pods are equal, and masterSpec names those of the first one")
         own, probes = self.master.get("probes"), self.spec.get("probes")
         if own and probes and own != probes:
             yield warning(f"spec.{PROBE}", "the workload is ready when its master is, by masterSpec.probes")
+
+
+def _included(asked: Mapping[str, Any], field: str) -> list[Mapping[str, Any]]:
+    return [each for each in asked.get(field) or [] if not each.get("exclude")]
 
 
 def _ports(asked: _Asked, warnings: list[str], *, knows_groups: bool) -> list[dict[str, Any]]:

@@ -1,8 +1,10 @@
 """What an attempt has read as its base model and as its data, as the event `job.inputs` records it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Self
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Self, TypeVar
+
+Part = TypeVar("Part", "ReadModel", "ReadSource")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,8 +47,14 @@ class ReadInputs:
 
     @classmethod
     def from_json(cls, recorded: Mapping[str, Any]) -> Self:
+        """A newer node may record fields that are unknown here; they are ignored."""
         base = recorded["base"]
         return cls(
-            base=ReadModel(**base) if base is not None else None,
-            data=tuple(ReadSource(**source) for source in recorded["data"]),
+            base=_part(ReadModel, base) if base is not None else None,
+            data=tuple(_part(ReadSource, source) for source in recorded["data"]),
         )
+
+
+def _part(of: type[Part], recorded: Mapping[str, Any]) -> Part:
+    known = {each.name for each in fields(of)}
+    return of(**{name: value for name, value in recorded.items() if name in known})

@@ -27,8 +27,9 @@ WAYS_OUT: Mapping[str, str] = MappingProxyType(
         FORBIDDEN: "allow unprivileged user namespaces (docs/reference/isolation.md)",
         UNFILTERED: "install it (apt install libseccomp2)",
         UNLOCKED: "boot a kernel with it, or set TRAINYARD_NODE_SANDBOX to auto and install bubblewrap",
-        UNDIVIDED: "show /proc/driver/nvidia to its worker, or run a worker for each GPU, in a container with that one",
-        BELOW: "see the log of its worker for what it lacks, or demand less there",
+        UNDIVIDED: "show /proc/driver/nvidia, and for MIG slices /dev/nvidia-caps, to its worker, or run a worker for "
+        "each GPU, in a container with that one",
+        BELOW: "see the log of its worker for what it lacks, or demand less there, and start its worker again",
     }
 )
 AT_OWN_RISK = "where you trust all users with the machine, set TRAINYARD_NODE_SANDBOX=process"

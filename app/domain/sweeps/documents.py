@@ -7,6 +7,9 @@ from typing import Any
 
 from app.domain.errors import BadSpec
 from app.domain.spec.hyperparameters.parsing import CUSTOM
+from app.domain.spec.hyperparameters.tables import PLATEAU
+from app.domain.spec.metrics import EVAL_PREFIX
+from app.domain.spec.model import BEST
 from app.domain.sweeps.parameters import Value
 from app.domain.sweeps.population import halts_of_members
 from app.domain.sweeps.promotions import halts_of
@@ -91,7 +94,7 @@ def with_evaluation(job: Mapping[str, Any], rule: EarlyStopping) -> dict[str, An
 def with_all_data(document: Mapping[str, Any]) -> dict[str, Any]:
     """The document without its validation split, whose records are trained on, and without what needs evaluations.
 
-    Raises BadSpec where nothing is split off.
+    Raises BadSpec where nothing is split off, and where the learning rate follows evaluations.
     """
     found: dict[str, Any] = copy.deepcopy(dict(document))
     data, training = _object(found, "data_config"), _object(found, "training_config")
@@ -101,12 +104,24 @@ def with_all_data(document: Mapping[str, Any]) -> dict[str, Any]:
             "sources there",
             field="data_config.validation_split",
         )
+    hyperparameters = _object(training, "hyperparameters")
+    if hyperparameters.get("lr_scheduler_type") == PLATEAU and not runs_script(found):
+        raise BadSpec(
+            f"{PLATEAU} lowers the learning rate by evaluations, which a training on all data does not make; leave "
+            "all data out, or write the document to a file and choose another schedule there",
+            field="training_config.hyperparameters.lr_scheduler_type",
+        )
     data["validation_split"] = 0.0
     training["evaluation"] = None
+    for name in ("early_stopping_patience", "early_stopping_threshold", "load_best_model_at_end"):
+        hyperparameters.pop(name, None)
     checkpoint = _object(_object(found, "output_config"), "checkpoint")
-    checkpoint |= {"metric_for_best_model": None, "greater_is_better": None}
-    for name in ("early_stopping_patience", "load_best_model_at_end"):
-        _object(training, "hyperparameters").pop(name, None)
+    metric = checkpoint.get("metric_for_best_model")
+    if not metric or metric.startswith(EVAL_PREFIX):  # no checkpoint is known to be the best
+        unknown = {"metric_for_best_model": None, "greater_is_better": None, "resume_from_best": False}
+        checkpoint |= {name: value for name, value in unknown.items() if name in checkpoint}
+        if planned := training.get("evaluations"):
+            training["evaluations"] = [each for each in planned if each.get("on") != BEST]
     return found
 
 

@@ -56,13 +56,16 @@ class PortAccess:
         key = request.key if self.is_of_the_platform(request.key) else ""
         for credential in _credentials(request, key):
             try:
-                return Access(opened=await self.again(request.address, credential, client), credential=credential)
+                opened = await self.again(request.address, credential, client)
             except CredentialsInvalid:
                 continue
+            if opened.endpoint is not None:
+                await self._record(opened, client)
+            return Access(opened=opened, credential=credential)
         raise CredentialsMissing("a token of this port, or an API key, is needed")
 
     async def again(self, address: PortAddress, credential: Credential, client: str) -> OpenPort:
-        """Whether the credential still opens the port. Raises as `of`."""
+        """Whether the credential still opens the port; no use of it, so that nothing is recorded. Raises as `of`."""
         asked = f"{credential.is_key}\n{address.job_id}\n{address.name}\n{credential.value}"
         name = hashlib.sha256(asked.encode()).digest()
         known = self._known.get(name)
@@ -70,8 +73,6 @@ class PortAccess:
             return known[1]
         self._known.pop(name, None)
         opened = await self._asked(address, credential, client)
-        if opened.endpoint is not None:
-            await self._record(opened, client)
         self._known[name] = (time.monotonic(), opened)
         if len(self._known) > MOST_REMEMBERED:
             self._known.popitem(last=False)

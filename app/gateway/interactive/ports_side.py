@@ -122,12 +122,15 @@ class PortsSide:
         """Until cancelled: end what is not permitted any more."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            try:
-                for exchange in list(self._open):
+            trouble: Exception | None = None
+            for exchange in list(self._open):
+                try:
                     if exchange in self._open and not await self._is_permitted(exchange):
                         exchange.end()
-            except Exception:
-                logger.warning("the open ports could not be looked at; trying again", exc_info=True)
+                except Exception as error:  # noqa: BLE001 – of one, which keeps none of the others open
+                    trouble = error
+            if trouble is not None:
+                logger.warning("not all open ports could be looked at; trying again", exc_info=trouble)
 
     async def close(self, *, seconds: float) -> None:
         """Take no new requests, let answers end for so long, then end them. WebSockets end at once."""

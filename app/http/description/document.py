@@ -17,6 +17,7 @@ from app.http.envelope import BodySchema
 from app.http.operation import Operation, operation_of
 
 VERSION = "1"
+SITE = "/"  # leads browsers to the dashboard, and is no part of an API
 _TAGS = {
     "jobs": "Submit, monitor and control jobs",
     "results": "Checkpoints, artifacts and reports of jobs",
@@ -67,6 +68,8 @@ def _component(schema: BodySchema) -> dict[str, Any]:
 
 def _operations(app: Flask, dialect: Dialect) -> Iterator[tuple[Rule, str, Operation]]:
     for rule in app.url_map.iter_rules():
+        if rule.rule == SITE:
+            continue
         if dialect_of(app, rule.rule) is dialect and dialect.describes(rule.rule):
             for method in sorted((rule.methods or set()) - {"HEAD", "OPTIONS"}):
                 yield rule, method, operation_of(app.view_functions[rule.endpoint])

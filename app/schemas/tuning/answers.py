@@ -99,7 +99,9 @@ class BestSchema(TrialSchema):
 
     earlier = fields.Function(_origin, metadata=_ORIGIN)
     document = AsStored({"type": ["object", "null"], "description": "null unless asked for"}, attribute="document")
-    report = fields.Nested(TrainingReportSchema, allow_none=True, **says("Of its job; null: it was deleted"))
+    report = fields.Nested(
+        TrainingReportSchema, allow_none=True, **says("Of its job; null: it has not ended, or was deleted")
+    )
     artifacts = fields.List(fields.Nested(ArtifactSchema), **says("The files of its job's model"))
 
 

@@ -350,7 +350,10 @@ class BestQuerySchema(Schema):
 
 class ReplayQuerySchema(Schema):
     first = QueryWhole(
-        0, MAX_TRIALS, data_key="from", **says("Number of the first trial; alone: as many as one request computes")
+        0,
+        MAX_TRIALS,
+        data_key="from",
+        **says("Number of the first trial; alone: as many as one request computes in about 10 s"),
     )
     last = QueryWhole(0, MAX_TRIALS, data_key="to", **says("Number of the last trial"))
 

@@ -180,12 +180,11 @@ def revoke(db: Database, caller: Caller, key_id: str) -> None:
 def change(db: Database, caller: Caller, key_id: str, limits: Mapping[str, int | None]) -> ApiKey:
     """Change ``requests_per_minute`` and ``tokens_per_minute`` of a key; what is left out stays. None: as the settings.
 
-    Gateways follow within a second. Raises NotFound for an unknown or foreign key, Conflict for one that has ended.
+    Gateways follow within a second. Also of a key that has ended: its running jobs count by its limits. Raises NotFound
+    for an unknown or foreign key.
     """
     with db.write() as session:
         row = _find(session, caller, key_id, lock=True)
-        if not is_live(row, now=utc_now()):
-            raise Conflict(f"the key {row.id} is revoked or expired; create a new one")
         changed = {name: value for name, value in limits.items() if getattr(row, name) != value}
         for name, value in changed.items():
             setattr(row, name, value)
@@ -244,6 +243,8 @@ def _create(db: Database, box: SecretBox, actor: str, wanted: WantedKey, on_writ
     expires_at = utc_now() + timedelta(days=wanted.expires_days) if wanted.expires_days is not None else None
     new = make_key(key_id=new_id("key"), project=project, role=role, name=wanted.name, expires_at=expires_at, box=box)
     new.row.requests_per_minute, new.row.tokens_per_minute = wanted.requests_per_minute, wanted.tokens_per_minute
+    limits = {"requests_per_minute": wanted.requests_per_minute, "tokens_per_minute": wanted.tokens_per_minute}
+    limits_set = {name: most for name, most in limits.items() if most is not None}
     with db.write() as session:
         # What a person makes is theirs, and ends with them, even if that is now.
         new.row.user_id = person_keys.hold_owner(session, actor)
@@ -253,7 +254,7 @@ def _create(db: Database, box: SecretBox, actor: str, wanted: WantedKey, on_writ
             projects.require(session, project)
         session.add(new.row)
         session.flush()
-        _record(session, actor, "create", new.row, {"role": str(role), "name": wanted.name})
+        _record(session, actor, "create", new.row, {"role": str(role), "name": wanted.name, **limits_set})
         on_written(session, new)
     return new
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from sqlalchemy import Select, func, select, update
 from sqlalchemy.orm import Session
@@ -119,16 +120,17 @@ def is_recorded(db: Database, checkpoint_id: str) -> bool:
         return session.get(Checkpoint, checkpoint_id) is not None
 
 
-def retire_unusable(session: Session, job: Job, checkpoint_id: str) -> None:
-    """Retire a checkpoint that turned out to be corrupt, within the caller's transaction.
+def retire_unusable(session: Session, job: Job, checkpoint_id: str) -> bool:
+    """Retire a checkpoint that turned out to be corrupt, within the caller's transaction; whether it was the job's.
 
     Otherwise it would stay the newest, and retention would delete good ones instead. Orphan clean-up deletes its files.
     """
     mine = (Checkpoint.id == checkpoint_id) & (Checkpoint.job_id == job.id) & Checkpoint.deleted_at.is_(None)
-    session.execute(update(Checkpoint).where(mine).values(deleted_at=utc_now(), is_best=False))
+    result: Any = session.execute(update(Checkpoint).where(mine).values(deleted_at=utc_now(), is_best=False))
     rows = list(session.scalars(_of_job(job.id)))
     _mark_best(job, rows, checkpoint_id)
     job.latest_checkpoint_id = _newest(rows)
+    return bool(result.rowcount)
 
 
 def unneeded(session: Session, job_id: str, ids: Collection[str]) -> dict[str, int]:

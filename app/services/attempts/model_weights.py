@@ -15,6 +15,10 @@ from app.services.attempts.checkpoints import ResumeCandidate
 from app.services.lifecycle import transitions
 from app.storage.beneath import Content
 from app.storage.keys import is_run_file
+from config.redaction import masked_forms
+from trainyard.protocol.messages import MAX_MESSAGE, clean_text
+
+SUBMIT_ANOTHER = "submit again with another model.checkpoint"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +44,8 @@ def find(db: Database, project: str, model: ModelReference) -> ResumeCandidate |
                 raise NotFound(f"job {job.id} has no result")
             return StoredResult(job_id=job.id, files=files)
         found = session.get(Checkpoint, model.checkpoint_id)
+        if found is not None and found.job_id == job.id and (damage := damage_of(session, found)) is not None:
+            raise NotFound(f"{damage}; it is retired: {SUBMIT_ANOTHER}")
         if found is None or found.deleted_at is not None or found.job_id != job.id:
             raise NotFound(f"job {job.id} has no checkpoint {model.checkpoint_id}")
         return ResumeCandidate(
@@ -52,31 +58,35 @@ def find(db: Database, project: str, model: ModelReference) -> ResumeCandidate |
         )
 
 
-def retire_damaged(db: Database, stored: ResumeCandidate, reason: str, *, actor: str) -> None:
+def retire_damaged(db: Database, stored: ResumeCandidate, reason: str, *, actor: str, found_by: str) -> bool:
     """Retire a checkpoint whose files have proved damaged, so that its job's best and newest are others from now on.
 
-    In a transaction of its own, which locks the job that saved it; that job's history says why. Nothing changes where
-    the checkpoint or its job was deleted meanwhile.
+    In a transaction of its own, which locks the job that saved it; that job's history says why, and which job has
+    ``found_by`` using it. False, and nothing changes, where the checkpoint or its job was deleted meanwhile.
     """
+    # The names of files in the reason are of a job that trained.
+    message = masked_forms(f"checkpoint at step {stored.step} can't be used, as {found_by} has found: {reason}")
     with db.write() as session:
         job = session.get(Job, stored.job_id, with_for_update=True, populate_existing=True)
         if job is None or checkpoints.lock(session, stored.checkpoint_id) is None:
-            return
-        checkpoints.retire_unusable(session, job, stored.checkpoint_id)
+            return False
+        retired = checkpoints.retire_unusable(session, job, stored.checkpoint_id)
         transitions.record_event(
             session,
             job.id,
             EventType.RESUME_FALLBACK,
             actor=actor,
-            message=f"checkpoint at step {stored.step} can't be used: {reason}",
-            data={"checkpoint_id": stored.checkpoint_id},
+            message=clean_text(message, MAX_MESSAGE),
+            data={"checkpoint_id": stored.checkpoint_id, "found_by": found_by, "retired": retired},
         )
+    return retired
 
 
 def damage_of(session: Session, checkpoint: Checkpoint) -> str | None:
-    """Why a retired checkpoint could not be used, as its job's history says; None for one that no job failed to use."""
+    """Why a checkpoint was retired as damaged, as its job's history says; None for one that is there or was pruned."""
     events = select(JobEvent).where(JobEvent.job_id == checkpoint.job_id, JobEvent.type == EventType.RESUME_FALLBACK)
     if checkpoint.deleted_at is None:
         return None
-    messages = (each.message for each in session.scalars(events) if each.data.get("checkpoint_id") == checkpoint.id)
-    return next(messages, None)
+    # A storage that could not be reached is such an event, too, of a checkpoint that may be pruned later.
+    retired = (each for each in session.scalars(events) if each.data.get("retired") is True)
+    return next((each.message for each in retired if each.data.get("checkpoint_id") == checkpoint.id), None)

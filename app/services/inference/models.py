@@ -171,12 +171,13 @@ def _checkpoint(session: Session, job: Job, named: str) -> Checkpoint:
 
 
 def _refuse_damaged(session: Session, checkpoint: Checkpoint) -> None:
-    if (damage := model_weights.damage_of(session, checkpoint)) is not None:
-        raise Conflict(
-            f"{damage}; {checkpoint.id} is retired: say {LATEST} or {BEST}, or name another checkpoint of "
-            f"{checkpoint.job_id}",
-            field=f"{FIELD}.checkpoint",
-        )
+    if (damage := model_weights.damage_of(session, checkpoint)) is None:
+        return
+    job = session.get_one(Job, checkpoint.job_id)
+    way_out = f"say {LATEST}, or name another checkpoint of {job.id}"
+    if job.latest_checkpoint_id is None:
+        way_out = f"{job.id} has no other; wait until it has saved one, or leave checkpoint out to use its result"
+    raise Conflict(f"{damage}; {checkpoint.id} is retired: {way_out}", field=f"{FIELD}.checkpoint")
 
 
 def _checked_checkpoint(job: Job) -> bool:

@@ -116,7 +116,9 @@ def page(
         asked.append(("project", caller.project))
     if "handle" in filters:
         project = caller.project or filters.get("project")
-        asked.append(("ids", handles.matching(session, filters["handle"], project=project)))
+        kinds = [FILTERS[name](filters[name]) for name in ("kind", "kinds") if name in filters]
+        found_ids = handles.matching(session, filters["handle"], project=project, among=kinds)
+        asked.append(("ids", found_ids))
     labels = filters.get("labels", ())
     found = _labelled(session, labels, asked, request) if labels else _plain(session, asked, request)
     return Page(

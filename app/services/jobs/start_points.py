@@ -11,7 +11,7 @@ from app.domain.spec.inference import EVALUATION, TRAINING, ModelReference
 from app.domain.spec.job_spec import JobSpec, comparable_data
 from app.domain.spec.model import JobDocument
 from app.models import Checkpoint, Job
-from app.services.attempts import checkpoints
+from app.services.attempts import checkpoints, model_weights
 
 RESUME_FIELD = "training_config.resume_from_checkpoint"
 LATEST, BEST = "latest", "best"  # of a job's checkpoints, as ``job-…:best`` names them
@@ -101,12 +101,18 @@ def _model_checkpoint(session: Session, project: str, model: ModelReference) -> 
     if model.checkpoint_id is None:
         return None
     checkpoint = checkpoints.lock(session, model.checkpoint_id)
-    if checkpoint is None or (checkpoint.project, checkpoint.job_id) != (project, model.job_id):
-        raise BadSpec(
-            f"job {model.job_id} of project {project} has no checkpoint {model.checkpoint_id} any more; name another",
-            field="model.checkpoint",
-        )
-    return checkpoint
+    if checkpoint is not None and (checkpoint.project, checkpoint.job_id) == (project, model.job_id):
+        return checkpoint
+    # A retry comes here, too, and has the model of its parent: it can't name another one.
+    way_out, retired = model_weights.SUBMIT_ANOTHER, session.get(Checkpoint, model.checkpoint_id)
+    if retired is not None and (retired.project, retired.job_id) == (project, model.job_id):
+        damage = model_weights.damage_of(session, retired)
+        if damage is not None:
+            raise BadSpec(f"{damage}; {retired.id} is retired: {way_out}", field="model.checkpoint")
+    raise BadSpec(
+        f"job {model.job_id} of project {project} has no checkpoint {model.checkpoint_id} any more; {way_out}",
+        field="model.checkpoint",
+    )
 
 
 def evaluated(document: JobDocument, checkpoint: Checkpoint | None) -> dict[str, Any]:

@@ -67,9 +67,9 @@ def why_none(session: Session, service_id: str) -> str:
 
 
 def _loading(session: Session, service_id: str) -> str:
-    """How far the first replica that starts has come, by the time that the last one took: an estimate."""
+    """How far the first replica that starts has come, by the time that the last of its revision took: an estimate."""
     attempts = (
-        select(Attempt.started_at, Replica.answers_since)
+        select(Attempt.started_at, Replica.answers_since, Replica.revision)
         .join(Replica, (Replica.job_id == Attempt.job_id))
         .join(Job, (Job.id == Attempt.job_id))
         .where(Replica.service_id == service_id, Attempt.started_at.is_not(None))
@@ -80,12 +80,14 @@ def _loading(session: Session, service_id: str) -> str:
     began = session.execute(starting.order_by(Attempt.started_at).limit(1)).one_or_none()
     if began is None:
         return STARTING
-    since = (utc_now() - began.started_at).total_seconds()
-    answered = attempts.where(Attempt.number == Replica.attempt, Replica.answers_since.is_not(None))
+    since = max(0.0, (utc_now() - began.started_at).total_seconds())  # the times are of several clocks
+    answered = attempts.where(
+        Replica.revision == began.revision, Attempt.number == Replica.attempt, Replica.answers_since.is_not(None)
+    )
     last = session.execute(answered.order_by(Replica.answers_since.desc()).limit(1)).one_or_none()
     if last is None:
         return f"{STARTING}, since {since:.0f} s"
-    took = (last.answers_since - last.started_at).total_seconds()
+    took = max(0.0, (last.answers_since - last.started_at).total_seconds())
     share = min(99, int(100 * since / max(took, since, 0.1)))
     return f"loading {share} %: {since:.0f} s, and the last replica took {took:.0f} s"
 

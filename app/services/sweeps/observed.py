@@ -12,7 +12,7 @@ from sqlalchemy import Row, select
 from sqlalchemy.orm import Session
 
 from app.domain.sweeps import pareto
-from app.domain.sweeps.observations import NO_VALUE, Observation, State
+from app.domain.sweeps.observations import Observation, State
 from app.domain.sweeps.spec import BOHB, GRID, PBT, RANDOM, SOBOL, SweepSpec
 from app.domain.sweeps.states import TrialState
 from app.models import Sweep, Trial, TrialReport
@@ -108,7 +108,7 @@ def _observation(spec: SweepSpec, row: Row[Any], seen_seq: int) -> Observation |
         state = _STATES[row.state]
     objectives = row.objectives if state in ("completed", "stopped") else None
     if objectives is None and state in ("completed", "stopped"):
-        state = "failed"  # it measured nothing finite before it was stopped
+        state = "failed"  # it measured nothing before it was stopped, or nothing finite, which its error type says
     return Observation(
         number=row.number,
         values=row.values,
@@ -116,12 +116,8 @@ def _observation(spec: SweepSpec, row: Row[Any], seen_seq: int) -> Observation |
         objectives=tuple(map(mul, objectives or (), (objective.sign for objective in spec.objectives))),
         step=row.step if state != "running" else 0,
         violations=tuple(row.violations) if state == "completed" else (),
-        cause=_cause(row) if state == "failed" else "",
+        cause=(row.error_type or "") if state == "failed" else "",
     )
-
-
-def _cause(failed: Row[Any]) -> str:
-    return (failed.error_type or "") if failed.state == TrialState.FAILED else NO_VALUE
 
 
 def _reports(session: Session, sweep: Sweep, *, seen_seq: int) -> Sequence[Row[Any]]:

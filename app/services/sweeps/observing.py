@@ -227,15 +227,22 @@ def _note_missing(now: _Pass, trial: Trial, job: Job, metric: str) -> None:
 
 
 def _take_last_value(now: _Pass, trial: Trial, job: Job) -> None:
-    """The value of a stopped trial: that of its last report, or the newest it has measured."""
+    """The value of a stopped trial: that of its last report, or the newest it has measured.
+
+    One whose last report is not finite has the cause NO_RESULT; of one that measured nothing yet, its values are not
+    why.
+    """
     query = select(TrialReport.value).where(TrialReport.sweep_id == now.sweep.id, TrialReport.number == trial.number)
-    value = now.session.scalar(query.order_by(TrialReport.rung.desc()).limit(1))
+    last = now.session.execute(query.order_by(TrialReport.rung.desc()).limit(1)).first()
+    value = last.value if last is not None else None
     # Which value is the newest depends on when the request arrived.
     if value is None and len(now.spec.objectives) == 1 and not now.spec.deterministic:
         found = measures.newest_value(now.session, job, now.spec.objectives[0].metric)
         if found is not None and math.isfinite(found[1]):
             trial.step, value = found
     trial.objectives = None if value is None else [value]
+    if last is not None and value is None:
+        trial.error_type = trial.error_type or NO_VALUE
 
 
 def _note_best(now: _Pass, trial: Trial) -> None:

@@ -104,9 +104,15 @@ def _given(query: dict[str, Any]) -> tuple[list[tuple[str, str]], str]:
 
 
 def _added(handle: str) -> tuple[str, str]:
-    """The id of the job that a person means by a handle, or what is wrong with the handle."""
+    """The id of the job that a person means by a handle, or what is wrong with the handle.
+
+    Ids may be pasted in capitals and with spaces around; in names both count.
+    """
+    as_id = handle.strip().lower()
     with plane().db.read() as session:
-        found = handles.matching(session, handle, project=caller().project)
+        found = handles.matching(session, handle, project=caller().project) or (
+            handles.matching(session, as_id, project=caller().project) if as_id != handle else []
+        )
     if len(found) == 1:
         return found[0], ""
     return "", f"{len(found)} jobs are called {handle}: give the ID of one" if found else f"no job is called {handle}"

@@ -15,14 +15,18 @@ function list() {
 }
 
 function kept() {
-  const { of, jobs } = JSON.parse(sessionStorage.getItem(KEPT) ?? "{}");
-  return of === list() ? jobs : [];
+  try {
+    const { of, jobs } = JSON.parse(sessionStorage.getItem(KEPT) ?? "{}");
+    return of === list() && Array.isArray(jobs) ? jobs : [];
+  } catch { // what another version of this page has stored
+    return [];
+  }
 }
 
-// Forms send the boxes of this page, and what is selected elsewhere as hidden fields.
-function addHidden(jobs) {
+// Forms send these fields alone, never the boxes: a job that is not counted is not acted on.
+function addHidden() {
   for (const each of compare.querySelectorAll("input")) each.remove();
-  for (const id of jobs) {
+  for (const id of selected) {
     const field = document.createElement("input");
     [field.type, field.name, field.value] = ["hidden", "job", id];
     compare.append(field);
@@ -36,7 +40,7 @@ function show() {
   document.getElementById("selected-count").textContent = count
     ? `${count} selected${more}${count > most ? `; actions take at most ${most}` : ""}`
     : "Select jobs to compare them or to act on several at once.";
-  addHidden(elsewhere);
+  addHidden();
   if (count) sessionStorage.setItem(KEPT, JSON.stringify({ of: list(), jobs: [...selected] }));
   else sessionStorage.removeItem(KEPT);
   for (const button of bar.querySelectorAll("form button")) button.disabled = count === 0 || count > most;
@@ -81,7 +85,7 @@ document.addEventListener("click", (event) => {
   } else return;
   show();
 });
-// At once: a form that is sent before htmx has settled takes the boxes along, too.
+// At once, before htmx has settled: the list never shows without its selection.
 document.addEventListener("htmx:afterSwap", restore);
 
 // A busy cluster changes all the time: the list asks less often than it hears of it, and always after the last change.
@@ -105,6 +109,11 @@ document.addEventListener("htmx:configRequest", ({ detail }) => {
   if (detail.triggeringEvent?.type === "refresh") detail.headers["X-Background"] = "true";
 });
 
-// A page that the browser restores has boxes that are checked already.
-for (const box of boxes()) if (box.checked) selected.add(box.value);
+// A page that the browser has kept whole may be older than the selection.
+addEventListener("pageshow", ({ persisted }) => {
+  if (!persisted) return;
+  selected.clear();
+  for (const id of kept()) selected.add(id);
+  restore();
+});
 restore();

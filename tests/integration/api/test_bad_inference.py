@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from app.domain.names import MOST_LABELS
 from app.security.permissions import Role
 from tests.builders.inference_requests import make_batch, make_features
 from tests.systems.apps import Api
@@ -45,6 +46,7 @@ def refused(api: Api, body: dict[str, Any], status: int) -> tuple[str, str]:
         ({"data_config": {"sources": [{"path": "/srv/a", "weight": 1.0}]}}, "data_config.sources.0.weight"),
         ({"data_config": {"sources": [{"path": "/srv/a"}], "batch_size": 8}}, "data_config.batch_size"),
         ({"training_config": {}}, "training_config"),
+        ({"labels": {f"key{n}": "x" for n in range(MOST_LABELS)}}, "labels"),  # with its type they are one too many
     ],
 )
 def test_what_the_schema_does_not_know_is_422(sqlite_api: Api, changes: dict[str, Any], field: str) -> None:

@@ -11,8 +11,9 @@ from app.security.permissions import Role
 from app.services.attempts import model_weights
 from app.services.attempts.checkpoints import ResumeCandidate
 from tests.builders.controlled import job_of
-from tests.builders.factories import make_checkpoint, make_document, make_node
+from tests.builders.factories import make_checkpoint, make_document, make_job, make_node
 from tests.builders.inference_requests import make_batch, make_features, make_trained
+from tests.builders.shards import batch_document
 from tests.systems.apps import Api
 
 LORA = {"training_type": "LORA", "hyperparameters": {"lora_r": "4"}}
@@ -201,12 +202,32 @@ def test_damaged_checkpoint_is_a_conflict_where_it_is_named_and_passed_over_else
     source = trained(api, state=JobState.TRAINING, **LORA)
     older, damaged = checkpoint_of(api, source, step=5), checkpoint_of(api, source, step=9)
     stored = ResumeCandidate(checkpoint_id=damaged, job_id=source, uri="", sha256="", step=9, world_size=1)
-    model_weights.retire_damaged(api.db, stored, "model.safetensors: content differs", actor="n1")
+    model_weights.retire_damaged(api.db, stored, "w: content differs", actor="n1", found_by="job-1")
 
     for model in ({"job_id": source, "checkpoint": damaged}, {"checkpoint": damaged}):
-        assert "content differs" in refused_model(api, model, 409)["message"]
+        said = refused_model(api, model, 409)["message"]
+        assert "content differs" in said
+        assert "say latest" in said
+    with api.db.write() as session:
+        document = batch_document(inference={"model": {"job_id": source, "checkpoint_id": damaged}})
+        parent = make_job(session, state=JobState.FAILED, document=document).id
+    retry = api.problem(api.post(f"/v1/jobs/{parent}/retry"), 400)
+    assert "content differs" in retry["message"]
+    assert "submit again with another model.checkpoint" in retry["message"]
     job_id = submit(api, make_batch(model={"job_id": source, "checkpoint": "latest"}))
     assert api.get(f"/v1/inference/{job_id}")["model"]["checkpoint"] == older
+
+
+def test_refusal_of_the_only_checkpoint_names_no_other(api: Api) -> None:
+    source = trained(api, state=JobState.TRAINING, **LORA)
+    damaged = checkpoint_of(api, source)
+    stored = ResumeCandidate(checkpoint_id=damaged, job_id=source, uri="", sha256="", step=9, world_size=1)
+    model_weights.retire_damaged(api.db, stored, "w: content differs", actor="n1", found_by="job-1")
+
+    said = refused_model(api, {"job_id": source, "checkpoint": damaged}, 409)["message"]
+
+    assert "has no other; wait until it has saved one" in said
+    assert "latest" not in said
 
 
 def test_unfinished_job_has_only_checkpoints(api: Api) -> None:

@@ -87,7 +87,7 @@ def test_job_that_has_ended_gets_a_child_that_does_the_same(api: Api, state: Job
     assert (old["status"], old["child_job_ids"]) == (state, [child["job_id"]])
     assert config(child) == config(old)
     # Only reads compute them: the answer to the retry does not wait for them.
-    outlook = {"estimated_start_at": None, "queue_position": None, "memory_estimate": None}
+    outlook = {"estimated_start_at": None, "queue_position": None, "memory_estimate": None, "evaluations": None}
     assert api.get(f"/v1/jobs/{child['job_id']}") | outlook == child
     assert api.dispatcher.admitted[-1] == (child["job_id"], "default", 5)
 

@@ -1,11 +1,13 @@
 """Sweeps, evaluations and batches by the end of an id, a name and `@last`, on a real server."""
 
+import json
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from app.models import Job, Sweep
 from app.security.permissions import Role
+from app.services.jobs.handles import MOST_FOUND
 from tests.builders.batches import make_batch
 from tests.builders.factories import make_document, make_job
 from tests.builders.shards import batch_document
@@ -62,6 +64,8 @@ def test_sweep_that_is_not_meant_is_not_touched(api: Api, enter: Enter) -> None:
     assert "no sweep 'suport-lr' (did you mean support-lr?); `trainyard sweep list` shows them" in unknown.stderr
     assert "'twice' stands for several: " in several.stderr
     assert f"{second} (twice)" in several.stderr
+    error = json.loads(run("sweep", "show", "twice", "--json").stderr)["error"]
+    assert (error["code"], "stands for several" in error["message"]) == ("AMBIGUOUS", True)
     assert {short.exit_code, unknown.exit_code, several.exit_code} == {1}
     with api.db.read() as session:
         assert {sweep.status for sweep in session.query(Sweep)} == {"RUNNING"}
@@ -93,6 +97,20 @@ def test_evaluation_is_found_among_evaluations_alone(api: Api, enter: Enter) -> 
         assert session.get_one(Job, training).cancel_requested_at is None
 
 
+def test_evaluation_is_not_hidden_by_trainings_of_its_name(api: Api, enter: Enter) -> None:
+    with api.db.write() as session:
+        evaluation = make_job(session, document=batch_document(name="exam", benchmarks=1), project="team-a").id
+        for _ in range(MOST_FOUND + 1):
+            make_job(session, document=make_document(name="exam"), project="team-a")
+        training = make_job(session, document=make_document(name="sft"), project="team-a").id
+    enter(api.make_key(Role.USER, "team-a"))
+
+    assert run_json("eval", "show", "exam")["evaluation_id"] == evaluation
+    assert run("eval", "show", training[-8:]).exit_code == 1
+    assert "did you mean" not in run("eval", "show", "sft").stderr
+    assert run_json("eval", "show", evaluation[-8:])["evaluation_id"] == evaluation
+
+
 def test_batch_is_found_by_the_end_of_its_id(api: Api, enter: Enter) -> None:
     with api.db.write() as session:
         older, newer = make_batch(session).id, make_batch(session).id
@@ -102,3 +120,29 @@ def test_batch_is_found_by_the_end_of_its_id(api: Api, enter: Enter) -> None:
     assert run_json("batches", "show", "@last")["id"] == newer
     assert [line.split()[0] for line in run("batches", "list").stdout.splitlines()[1:]] == [newer[-8:], older[-8:]]
     assert "no batch 'zzzzzz'" in run("batches", "show", "zzzzzz").stderr
+
+
+def test_batch_is_one_of_the_project_that_is_named(api: Api, enter: Enter) -> None:
+    for project in ("team-b", "team-c"):
+        api.make_key(Role.USER, project)
+    with api.db.write() as session:
+        mine = make_batch(session).id
+        theirs = make_batch(session, project="team-b").id
+    enter(api.key)
+
+    assert run_json("batches", "show", "@last", "--project", "default")["id"] == mine
+    assert run_json("batches", "show", "--project", "team-b", theirs[-8:])["id"] == theirs
+    refused = run("batches", "show", theirs[-8:], "--project", "default", "--json")
+    assert (refused.exit_code, json.loads(refused.stderr)["error"]["code"]) == (1, "NOT_FOUND")
+    assert "this key sees none" in run("batches", "show", "@last", "--project", "team-c").stderr
+
+
+def test_newest_batch_is_cancelled_only_by_its_id(api: Api, enter: Enter) -> None:
+    with api.db.write() as session:
+        batch_id = make_batch(session).id
+    enter(api.make_key(Role.USER, "default"))
+
+    refused = run("batches", "cancel", "@last")
+
+    assert (refused.exit_code, "name it by its id" in refused.stderr) == (2, True)
+    assert run_json("batches", "show", batch_id)["status"] != "cancelling"

@@ -222,5 +222,5 @@ FOREIGN: dict[tuple[str, str], Row] = {
     ("POST", f"{OPENAI}/batches/<batch_id>/cancel"): Row(USER, foreign=MISSING),
     # Without a gateway.
     **{("POST", f"{OPENAI}/{path}"): Row(USER, 503, body=body, asks=True) for path, body in ASKED.items()},
-    **{(method, OPENAI + path): Row(VIEWER if method == "GET" else USER, 501) for method, path in NOT_BUILT},
+    **{(method, OPENAI + path): Row(VIEWER, 501, asks=True) for method, path in NOT_BUILT},
 }

@@ -52,6 +52,7 @@ def test_a_job_is_added_by_its_name_or_id(web: Browser) -> None:
 
     assert web.client.get(url(one, add="two")).location == url(one, two)
     assert web.client.get(url(one, two, add=three, by="seconds")).location == url(one, two, by="seconds", job=three)
+    assert web.client.get(url(one, add=f" {two.upper()} ")).location == url(one, two)
     assert "No job is called four" in web.get(url(one, two, add="four")).text
     assert "2 jobs are called twin: give the ID of one" in web.get(url(one, add="twin")).text
     assert f'value="{one}"' in web.get(url(one, add="four")).html

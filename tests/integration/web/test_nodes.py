@@ -93,6 +93,8 @@ def test_lines_of_a_node_go_back_as_far_as_samples_are_kept(fleet: Api, web: Bro
     day = web.get("/ui/nodes/gpu-1?span=24h").html
     assert "device 0 in the last 24 hours: now 88 %, at most 96 %" in day
     assert 'hx-get="/ui/nodes/gpu-1?span=24h"' in day
+    assert 'data-pace="60"' in day  # many lines, which take long to draw
+    assert "data-pace" not in web.get("/ui/nodes/gpu-1").html
     web.get("/ui/nodes/gpu-1?span=2h", 422)
 
 

@@ -78,10 +78,14 @@ def test_image_with_too_large_layers_fails_the_job(tmp_path: Path, image: tuple[
     assert "TRAINYARD_IMAGES_MAX_BYTES" in error["message"]
 
 
-@pytest.mark.parametrize("text", ["", "[]", "5", '{"layers": 5}', '{"layers": [{"size": null}]}', '{"manifests": []}'])
+_ODD = ["", "[]", "5", '{"layers": 5}', '{"layers": [{"size": null}]}', '{"manifests": []}']
+_ODD += ['{"layers": [{"size": Infinity}]}', '{"layers": [{"size": 1e999}]}', '{"layers":' + "[" * 100_000]
+
+
+@pytest.mark.parametrize("text", _ODD, ids=range(len(_ODD)))
 def test_manifest_without_sizes_is_left_to_the_node(text: str) -> None:
     assert layers_bytes(text.encode()) == 0
-    assert layers_bytes(b'{"layers": [{"size": 5}, {"size": 7}]}') == 12
+    assert layers_bytes(b'{"layers": [{"size": 5}, {"size": -9}, {"size": 7}]}') == 12
 
 
 def test_images_of_roles_are_asked_for_one_after_the_other(tmp_path: Path, image: tuple[str, str]) -> None:

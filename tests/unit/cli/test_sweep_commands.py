@@ -348,12 +348,13 @@ def test_replay_exits_with_3_when_something_differs(server: ScriptedServer) -> N
     difference = {"what": "suggestion", "number": 3, "rung": None, "stored": {"lr": 0.1}, "replayed": {"lr": 0.2}}
     whole = {"is_equal": True, "suggestions": 4, "decisions": 7, "differences": [], "to": 3, "next_from": None}
     odd = {**whole, "is_equal": False, "differences": [difference]}
-    server.script(success({**whole, "next_from": 4}), success({**whole, "to": 7}), success(odd))
+    part, beyond = success({**whole, "next_from": 4}), success({**odd, "to": 9})
+    server.script(part, success({**whole, "to": 7}), part, beyond, success(odd))
 
-    equal, different = (run("replay", SWEEP_ID), run("replay", SWEEP_ID, "--from", "2", "--to", "3"))
+    equal, different = (run("replay", SWEEP_ID), run("replay", SWEEP_ID, "--from", "2", "--to", "5"))
 
     assert (equal.exit_code, equal.stdout) == (0, "8 suggestions, 14 decisions at rungs: all equal\n")
-    assert [path.partition("?")[2] for path in paths(server)] == ["from=0", "from=4", "from=2&to=3"]
+    assert [path.partition("?")[2] for path in paths(server)] == ["from=0", "from=4", "from=2", "from=4", "from=4&to=5"]
     assert different.exit_code == 3
     assert "1 differ" in different.stdout
     assert "suggestion  3        lr=0.1  lr=0.2" in different.stdout

@@ -16,8 +16,10 @@ from app.compat.modelarts.to_native import to_native
 from app.domain.errors import BadSpec, NotFound
 from app.domain.sweeps.documents import trial_document
 from app.domain.sweeps.draws import random_values
+from app.domain.sweeps.observations import OWN_FAULTS
 from app.domain.sweeps.rules import document as rules
 from app.domain.sweeps.space import Space
+from app.domain.sweeps.spec import FailedTrials
 from app.http.errors import BadShape
 from app.http.request_body import validated
 from tests.unit.compat.test_modelarts import ALGORITHM, NODES
@@ -316,3 +318,9 @@ def test_spaces_round_trip(parameters, seed):
             low, high = float(given_["lower_bound"]), float(given_["upper_bound"])
             slack = 1e-9 * max(1.0, abs(low), abs(high))
             assert low - slack <= float(text) <= high + slack
+
+
+def test_trials_that_fail_by_their_own_fault_count_as_in_every_new_sweep():
+    rule = searched().spec.on_failed_trials
+
+    assert rule == FailedTrials(penalize=True, causes=OWN_FAULTS)

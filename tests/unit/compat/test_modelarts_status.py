@@ -170,11 +170,15 @@ def instances(*codes: int | None) -> list[dict[str, Any]]:
     return [{name: value for name, value in each.items() if value is not None} for each in ended]
 
 
-def test_tasks_of_a_heterogeneous_job_have_exit_codes_of_their_own():
+def heterogeneous(state: JobState) -> JobDetails:
+    """A job with the roles of `instances`."""
     tasks: list[dict[str, Any]] = [{"role": "trainer"}, {"role": "rollout", "task_resource": {"node_count": 2}}]
     code = {"code_dir": "obs://a/b/", "boot_file": "obs://a/b/c.py"}
-    native = translated({}, tasks=[{**each, "algorithm": code} for each in tasks])
-    failed, done = (details_of(native, state=state) for state in (JobState.FAILED, JobState.COMPLETED))
+    return details_of(translated({}, tasks=[{**each, "algorithm": code} for each in tasks]), state=state)
+
+
+def test_tasks_of_a_heterogeneous_job_have_exit_codes_of_their_own():
+    failed, done = heterogeneous(JobState.FAILED), heterogeneous(JobState.COMPLETED)
     failed.job.error_message = "boom"
 
     of_failed = attempt(1, 0, 9, exit_code=3, end_related_task="rank-2", instances=instances(0, None, 3))
@@ -190,6 +194,25 @@ def test_tasks_of_a_heterogeneous_job_have_exit_codes_of_their_own():
         {"task": "rollout-0", "exit_code": 143, "message": "stopped when all tasks but sidecars had ended"},
         {"task": "rollout-1", "exit_code": 0, "message": "completed"},
     ]
+
+
+@pytest.mark.parametrize("state", [JobState.CANCELLED, JobState.PAUSED, JobState.PREEMPTED])
+def test_tasks_of_a_heterogeneous_job_that_was_stopped_say_why(state):
+    ended = attempt(1, 0, 9, end_reason="stopped by ada", instances=instances(143, 0, 143))
+
+    messages = [each["message"] for each in status_at(heterogeneous(state), ended)["task_statuses"]]
+
+    assert messages == ["stopped by ada", "completed", "stopped by ada"]
+
+
+def test_task_that_is_blamed_for_a_failure_says_it_even_if_it_ended_well():
+    failed = heterogeneous(JobState.FAILED)
+    failed.job.error_message = "the node was lost"
+
+    trainer, *others = status_at(failed, attempt(1, 0, 9, instances=instances(0, 0, None)))["task_statuses"]
+
+    assert trainer == {"task": "trainer-0", "exit_code": 0, "message": "the node was lost"}
+    assert [each["message"] for each in others] == ["completed", "stopped because trainer-0 had ended"]
 
 
 def test_job_without_attempts_has_not_started():

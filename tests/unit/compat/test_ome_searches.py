@@ -17,8 +17,10 @@ from app.compat.ome.to_native import to_native
 from app.domain.errors import BadSpec
 from app.domain.sweeps.documents import trial_document
 from app.domain.sweeps.draws import random_values
+from app.domain.sweeps.observations import OWN_FAULTS
 from app.domain.sweeps.rules import document as rules
 from app.domain.sweeps.space import Space
+from app.domain.sweeps.spec import FailedTrials
 from app.http.request_body import validated
 from tests.unit.compat.test_ome import LLAMA, TUNING
 from tests.unit.domain.sweeps.drawn_spaces import PARAMETERS as DRAWN
@@ -244,3 +246,9 @@ def test_a_parameter_of_a_command_may_be_written_as_its_option():
     search = commanded("python", "train.py", "--lr", "1", **{"--lr": {"type": "double", "values": [0.1, 0.2]}})
 
     assert search.spec.job["training_config"]["framework"]["custom_command"][-1].startswith("--lr=$(")
+
+
+def test_trials_that_fail_by_their_own_fault_count_as_in_every_new_sweep():
+    rule = searched(LLAMA, TUNING).spec.on_failed_trials
+
+    assert rule == FailedTrials(penalize=True, causes=OWN_FAULTS)

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from app.compat.ome.fields import runtime_warnings
+from app.compat.ome.places import Model
 from app.compat.ome.to_native import Native, to_native
 
 POD = "spec.template.spec.replicatedJobs.0.template.spec.template.spec"
@@ -67,9 +68,34 @@ def test_claim_that_is_read_only_stays_so() -> None:
 def test_places_of_the_job_come_before_volumes_of_its_runtime() -> None:
     datasets = {"storageUri": "/srv/sets", "path": "/data"}
 
-    found = mounts_of([CLAIM], [{"name": "data", "mountPath": "/data"}], datasets=datasets)
+    mounts = [{"name": "data", "mountPath": path} for path in ("/data", "/more")]
+    found = translated([CLAIM], mounts, datasets=datasets)
 
-    assert found == [{"path": "/data", "type": "data", "required": False}]
+    assert found.document["resource_config"]["mounts"] == [
+        {"path": "/data", "type": "data", "required": False},
+        {"path": "/more", "type": "claim", "claim": "team"},
+    ]
+    assert [line for line in found.warnings if "volume at" in line] == [
+        "spec.runtimeRef: the runtime's volume at /data has no effect: the job's data, output or model lies there"
+    ]
+
+
+def test_volume_at_the_path_of_the_model_is_named() -> None:
+    wanted = {"trainer": {"command": ["python", "train.py"]}, "modelConfig": {"inputModel": "base"}}
+    given = runtime([EMPTY], [{"name": "scratch", "mountPath": "/models"}])
+
+    found = to_native("j", wanted, given, {}, uses_images=True, model=Model("/srv/model", "/models"))
+
+    assert [each["type"] for each in found.document["resource_config"]["mounts"]] == ["model"]
+    assert [line for line in found.warnings if "volume at /models has no effect" in line] != []
+
+
+def test_second_volume_of_a_name_is_named_and_not_mounted() -> None:
+    other = {"name": "data", "emptyDir": {}}
+    mounts = [{"name": "data", "mountPath": "/data"}]
+
+    assert mounts_of([CLAIM, other], mounts) == [{"path": "/data", "type": "claim", "claim": "team"}]
+    assert unused([CLAIM, other], mounts) == ["volumes.1"]
 
 
 def test_shared_memory_is_there_without_a_mount() -> None:

@@ -208,6 +208,29 @@ def test_a_master_that_differs_and_the_first_worker_have_ports_of_their_own() ->
     assert shown["spec"]["exposedUrls"][0]["url"].endswith("/ports/port-80/")
 
 
+def test_both_lists_of_workers_stay_theirs_if_the_master_has_either() -> None:
+    url, port = {"container": 80, "name": "board"}, {"container": 9, "name": "raw"}
+
+    native = of_masters({"exposedUrls": [url], "numWorkers": 2}, {"command": "lead", "ports": [port]})
+
+    assert native.document["interactive_config"]["ports"] == [
+        {"name": "board", "port": 80, "protocol": "http", "role": "worker", "index": 0},
+        {"name": "raw", "port": 9, "protocol": "tcp"},
+    ]
+    assert ignored_fields(native) == []
+    shown = training_of(details_of(native), SERVED)
+    assert shown["spec"]["exposedUrls"][0]["url"].endswith("/ports/board/")
+
+
+@pytest.mark.parametrize("more", [{}, {"exclude": True, "container": 81}])
+def test_list_that_the_master_has_too_is_not_said_to_be_left_out(more: dict[str, Any]) -> None:
+    """Nor is one whose items are all excluded."""
+    native = of_masters({"exposedUrls": [{"container": 80, **more}]}, {"exposedUrls": [{"container": 80}]})
+
+    assert [each["port"] for each in native.document["interactive_config"]["ports"]] == [80]
+    assert ignored_fields(native) == []
+
+
 def test_answers_have_the_addresses_of_the_gateway() -> None:
     urls: list[dict[str, Any]] = [
         {"container": 80, "name": "tool", "authorizedUsers": ["a"]},

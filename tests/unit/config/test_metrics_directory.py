@@ -1,5 +1,7 @@
 """Where an API server's processes count together."""
 
+import sys
+
 from app.cli.local.command_lines import api_command
 from app.server.gunicorn_hooks import _reset_counters
 from config.metrics_directory import VARIABLE, inherited_multiprocess_directory, multiprocess_directory
@@ -20,6 +22,7 @@ def test_only_the_server_gets_the_directory(tmp_path):
 
     command = api_command(settings, bind="127.0.0.1:8000")
 
+    assert command[:4] == [sys.executable, "-m", "gunicorn", "app.factory:from_environment()"]  # whole: see 0126
     assert command[command.index("--env") + 1] == f"{VARIABLE}={multiprocess_directory(settings)}"
     assert inherited_multiprocess_directory({VARIABLE: "/srv/counts"}) is not None
     assert inherited_multiprocess_directory({}) is None

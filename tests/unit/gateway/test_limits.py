@@ -1,6 +1,7 @@
 """Requests and tokens a minute: what a key may take at once, how it refills, and what headers say."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -154,6 +155,50 @@ def test_without_redis_each_gateway_counts_by_itself_and_owes_no_more_than_it_la
 
     assert [record.message[:36] for record in caplog.records] == ["Redis is unavailable for the limits "]
     assert (remaining(limits)[0], remaining(other)[0]) == ("6", "5")
+
+
+@pytest.mark.parametrize("gateways", [1, 2, 8])
+def test_gateways_that_are_asked_evenly_keep_the_limit_together(clock: Clock, gateways: int) -> None:
+    asked = [KeyLimits(requests_per_minute=750, tokens_per_minute=0, clock=clock) for _ in range(gateways)]
+    together = MinuteBuckets("together", clock)  # by the rules of the one in Redis
+    let_through = 0
+
+    for step in range(1, 3001):  # five minutes, in which each gateway alone would be asked less than the limit
+        clock.now = 100 + step / 10
+        for limits in asked:
+            with contextlib.suppress(LimitExceeded):
+                limits.admit(key())
+                let_through += 1
+        for limits in asked if step % 10 == 0 else ():
+            taken = limits.requests.unshared()
+            for each in taken:
+                together.take(each.name, each.per_minute, each.amount)
+            limits.requests.shared(taken, [together.level(each.name, each.per_minute) for each in taken])
+
+    if gateways == 1:
+        assert let_through == 3000
+    else:  # one bucket, what refills, and what all let through within a second
+        assert 5 * 750 <= let_through <= 6 * 750 + gateways * 750 / 60
+
+
+def test_a_failure_is_logged_once_until_it_works_again(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+    limits = KeyLimits(requests_per_minute=10, tokens_per_minute=100, clock=clock)
+    limits.admit(key())
+    limits.charge(key(), 10)
+    works = False
+
+    async def thread(_: object, taken: Sequence[Taken]) -> list[float]:
+        if not works:
+            raise RuntimeError("no thread can be started")
+        return [9.0 for _ in taken]
+
+    sharing = LimitSharing(limits, SharedLevels("redis://127.0.0.1/0"), thread)
+    for now_works in (False, False, True, False, False):
+        works = now_works
+        limits.admit(key())
+        asyncio.run(sharing.share())
+
+    assert [record.message[:39] for record in caplog.records] == ["what keys have used could not be shared"] * 2
 
 
 def test_what_is_taken_while_others_are_told_still_counts(clock: Clock) -> None:

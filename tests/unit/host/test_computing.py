@@ -1,6 +1,7 @@
 """A program that only computes reaches no network, no other process, and no file but of its libraries."""
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -15,10 +16,10 @@ ROOT = Path(__file__).parents[3]
 COMMAND = (sys.executable, "-m", "app.host.computing")
 
 
-def ran(statement: str) -> "subprocess.CompletedProcess[str]":
+def ran(statement: str, *, at: Path = ROOT) -> "subprocess.CompletedProcess[str]":
     """A module of Python that runs it, confined."""
     command = [*COMMAND, "timeit", "-n", "1", "-r", "1", statement]
-    environment = {"PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1"}
+    environment = {"PYTHONPATH": str(at), "PYTHONSAFEPATH": "1"}
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
 
 
@@ -36,6 +37,36 @@ def test_connection_of_a_confined_program_fails() -> None:
             listener.accept()
     assert (free.returncode, confined.returncode) == (0, 1)
     assert "PermissionError" in confined.stderr
+
+
+@pytest.mark.parametrize("attempt", ["socket.socket(socket.AF_UNIX)", "socket.socketpair()"])
+def test_confined_program_opens_no_socket_of_the_machine_either(attempt: str) -> None:
+    confined = ran(f"import socket; {attempt}")
+
+    assert confined.returncode == 1
+    assert "PermissionError" in confined.stderr
+
+
+def test_module_to_run_is_named() -> None:
+    done = subprocess.run(COMMAND, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+
+    assert (done.returncode, done.stderr) == (1, "name a module: python -m app.host.computing MODULE\n")
+
+
+@pytest.mark.long
+@pytest.mark.skipif(version() < LEAST_VERSION, reason="this kernel has no such Landlock")
+def test_libraries_beside_an_installed_package_are_read_under_any_name_of_their_directory(tmp_path: Path) -> None:
+    target, name = tmp_path / "target", tmp_path / "name"
+    shutil.copytree(ROOT / "app", target / "app", ignore=shutil.ignore_patterns("static", "__pycache__"))
+    (target / "library.py").write_text("")
+    name.symlink_to(target)
+
+    checkout = ran("import library", at=name)
+    (target / "trainyard-1.0.dist-info").mkdir()
+    installed = ran("import library", at=name)
+
+    assert (checkout.returncode, installed.returncode) == (1, 0)
+    assert "library" in checkout.stderr
 
 
 @pytest.mark.skipif(version() < LEAST_VERSION, reason="this kernel has no such Landlock")

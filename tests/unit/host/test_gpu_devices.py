@@ -184,8 +184,16 @@ def test_files_of_capabilities_need_only_be_read(tmp_path):
 
 
 def test_files_of_all_gpus_of_a_machine_are_looked_at(machine):
-    assert closed_gpu_files(**machine) == []
-    (machine["dev"] / "nvidia1").unlink()
-    shut = device(machine["dev"] / "nvidia1", 0o600)
+    dev = machine["dev"]
+    assert closed_gpu_files(dev=dev) == []
+    for name in ("nvidia1", "nvidiactl"):
+        (dev / name).unlink()
+    shut = [device(dev / name, 0o600) for name in ("nvidia1", "nvidiactl")]
 
-    assert closed_gpu_files(**machine) == [shut]
+    assert closed_gpu_files(dev=dev) == shut
+
+
+def test_machine_without_gpus_has_none_that_are_closed(tmp_path):
+    device(tmp_path / "infiniband" / "uverbs0", 0o600)
+
+    assert closed_gpu_files(dev=tmp_path) == []

@@ -68,9 +68,10 @@ def test_wrong_expired_revoked_and_unknown_keys_are_refused() -> None:
 
 
 def test_roles_have_what_the_contract_says() -> None:
-    assert PERMISSIONS[Role.VIEWER] == {Permission.VIEW}
-    assert PERMISSIONS[Role.INFERENCE] == {Permission.INFER}
-    assert PERMISSIONS[Role.USER] == {Permission.VIEW, Permission.MANAGE, Permission.EVALUATE, Permission.INFER}
+    assert PERMISSIONS[Role.VIEWER] == {Permission.VIEW, Permission.LIST_MODELS}
+    assert PERMISSIONS[Role.INFERENCE] == {Permission.INFER, Permission.LIST_MODELS}
+    of_users = {Permission.MANAGE, Permission.EVALUATE, Permission.INFER}
+    assert PERMISSIONS[Role.USER] - PERMISSIONS[Role.VIEWER] == of_users
     assert PERMISSIONS[Role.ADMIN] - PERMISSIONS[Role.USER] == {Permission.MANAGE_KEYS, Permission.VIEW_AUDIT}
     assert PERMISSIONS[Role.SUPER_ADMIN] == set(Permission)
 

@@ -2,9 +2,10 @@
 
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from io import BufferedReader
+from itertools import chain, islice
 from pathlib import Path
 
 from app.storage.beneath import RefusedFile
@@ -16,22 +17,25 @@ _SAMPLE_BYTES = 1 << 20
 _ENDS = (".safetensors", ".bin", ".pt", ".json", ".model", ".txt", ".jinja", ".py")  # what loading reads
 
 
-def digest_of(directories: Iterable[Path], opened: Opened = opened_plainly) -> str:
+def digest_of(directories: Iterable[Path], opened: Opened = opened_plainly, *, most_files: int | None = None) -> str:
     """Over name, size, start and end of each file, which small files such as config.json are read whole by; "" without
-    any; ``opened`` opens them. Raises AttemptFailed when one can't be read.
+    any, and above ``most_files``; ``opened`` opens them. Raises AttemptFailed when one can't be read.
     """
-    found = [(path, directory) for directory in directories for path in _files(directory)]
+    most = None if most_files is None else most_files + 1
     try:
+        found = [(path, each) for each in directories for path in sorted(islice(_files(each), most))]
+        if most_files is not None and len(found) > most_files:
+            return ""
         samples = [_sample(path.relative_to(directory), opened(path)) for path, directory in found]
     except (OSError, RefusedFile) as error:
         raise AttemptFailed("MODEL_NOT_FOUND", f"a file of the model can't be read: {error}") from error
     return hashlib.sha256(b"".join(samples)).hexdigest() if samples else ""
 
 
-def _files(directory: Path) -> list[Path]:
+def _files(directory: Path) -> Iterator[Path]:
     """Those of the directory and of directories in it, where some models have parts; hidden ones belong to caches."""
-    places = (*directory.glob("[!.]*"), *directory.glob("[!.]*/[!.]*"))
-    return sorted(path for path in places if path.suffix in _ENDS and path.is_file())
+    places = chain(directory.glob("[!.]*"), directory.glob("[!.]*/[!.]*"))
+    return (path for path in places if path.suffix in _ENDS and path.is_file())
 
 
 def _sample(name: Path, opened: AbstractContextManager[BufferedReader]) -> bytes:

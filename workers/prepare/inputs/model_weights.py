@@ -2,6 +2,7 @@
 
 import hashlib
 import logging
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,12 +41,12 @@ def with_results(
     if is_result(base):
         service = work.document.inference.model.service if work.document.inference is not None else None
         reference = ModelReference().changed(job_id=base.job_id, service=service)
-        result = _found(db, storage, work.project, reference, scratch / "base")
+        result = _found(db, storage, work, reference, scratch / "base")
         sources = with_result(sources, base, result)
     elif work.is_training:
         sources = with_result(sources, base, weights)
     if (judge := judging_job(work.document)) is not None:
-        found = find_result(db, storage, work.project, ModelReference().changed(job_id=judge), scratch / "judge")
+        found = find_result(db, storage, work, ModelReference().changed(job_id=judge), scratch / "judge")
         sources = replace(sources, reward_model=LocalModel(path=found, visible=found))
     return sources, weights
 
@@ -73,32 +74,31 @@ def find_weights(db: Database, storage: Storage, work: Work, scratch: Path) -> P
     """
     base, inference = work.document.training_config.base_model, work.document.inference
     if inference is not None:
-        return _found(db, storage, work.project, inference.model, scratch)
+        return _found(db, storage, work, inference.model, scratch)
     if continues_adapter(base):
-        return _found(db, storage, work.project, ModelReference().changed(job_id=base.job_id), scratch)
+        return _found(db, storage, work, ModelReference().changed(job_id=base.job_id), scratch)
     return None
 
 
-def find_result(db: Database, storage: Storage, project: str, model: ModelReference, scratch: Path) -> Path:
+def find_result(db: Database, storage: Storage, work: Work, model: ModelReference, scratch: Path) -> Path:
     """The directory with the verified files of a job's result or checkpoint. Raises AttemptFailed."""
-    found = _found(db, storage, project, model, scratch)
+    found = _found(db, storage, work, model, scratch)
     if found is None:
         raise AttemptFailed("MODEL_NOT_FOUND", "no job is named")
     return found
 
 
-def _found(db: Database, storage: Storage, project: str, model: ModelReference, scratch: Path) -> Path | None:
+def _found(db: Database, storage: Storage, work: Work, model: ModelReference, scratch: Path) -> Path | None:
     what = f"the result of {model.job_id}" if model.checkpoint_id is None else f"checkpoint {model.checkpoint_id}"
     try:
-        stored = model_weights.find(db, project, model)
+        stored = model_weights.find(db, work.project, model)
     except NotFound as error:
         raise _unusable(what, error) from error
     if stored is None:
         return None
     try:
         if isinstance(stored, ResumeCandidate):
-            directory = fetched(storage, storage.key_of(stored.uri), scratch)
-            verify(directory, stored.sha256)
+            directory = _verified(storage, stored, scratch)
         elif model.service is not None:
             directory = _without_weights(storage, stored, scratch)
         else:
@@ -110,21 +110,40 @@ def _found(db: Database, storage: Storage, project: str, model: ModelReference, 
     except _manifest.CorruptCheckpoint as error:
         if not isinstance(stored, ResumeCandidate):
             raise _unusable(what, error) from error
-        _retire(db, stored, str(error))
-        way_out = "it is damaged and retired: submit again with best or latest, which mean others now"
+        state = "damaged and retired" if _retire(db, work, stored, str(error)) else "damaged"
+        way_out = f"it is {state}: {model_weights.SUBMIT_ANOTHER}"
         raise AttemptFailed("MODEL_NOT_FOUND", f"{what} can't be used as the model: {error}; {way_out}") from error
     except (InvalidRequest, StorageRefused) as error:
         raise _unusable(what, error) from error
     return directory
 
 
-def _retire(db: Database, stored: ResumeCandidate, reason: str) -> None:
+def _verified(storage: Storage, checkpoint: ResumeCandidate, scratch: Path) -> Path:
+    """A checkpoint's files on this machine. Raises CorruptCheckpoint, OSError, and as `fetched`.
+
+    A copy that differs is fetched once more: this machine may have damaged it, and not the storage.
+    """
+    key = storage.key_of(checkpoint.uri)
+    directory = fetched(storage, key, scratch)
     try:
-        model_weights.retire_damaged(db, stored, reason, actor="node")
+        verify(directory, checkpoint.sha256)
+    except _manifest.CorruptCheckpoint as error:
+        if storage.local_path(key) is not None:
+            raise
+        log.warning("the copy of checkpoint %s is damaged and is fetched again: %s", checkpoint.checkpoint_id, error)
+        shutil.rmtree(directory)
+        verify(fetched(storage, key, directory), checkpoint.sha256)
+    return directory
+
+
+def _retire(db: Database, work: Work, stored: ResumeCandidate, reason: str) -> bool:
+    try:
+        return model_weights.retire_damaged(db, stored, reason, actor=work.actor, found_by=work.job_id)
     except Exception:
         log.warning(
             "the damaged checkpoint %s was not retired; who reads it next will", stored.checkpoint_id, exc_info=True
         )
+        return False
 
 
 def _without_weights(storage: Storage, result: StoredResult, target: Path) -> Path:

@@ -1,18 +1,21 @@
 """The identities of what an attempt reads: digests of data and base model, and the commits of hubs."""
 
+import logging
 import re
 
 from app.domain.model_cards.inputs import ReadInputs, ReadModel, ReadSource
 from app.domain.spec.model import BaseModel
 from app.domain.spec.rules.model import is_result
+from workers.attempt_failed import AttemptFailed
 from workers.prepare.inputs.input_library import Library, LocalData, LocalModel, Sources
 from workers.prepare.inputs.model_files import digest_of
 
+log = logging.getLogger(__name__)
+_MOST_SAMPLED = 2_000  # files: more are not worth the delay of the start
 _COMMIT = re.compile("[0-9a-f]{40,64}")
 
 
 def read_inputs(library: Library, base: BaseModel, sources: Sources) -> ReadInputs:
-    """Raises AttemptFailed when a file of the model can't be read."""
     return ReadInputs(
         base=None if sources.model is None or is_result(base) else _model(library, sources.model),
         data=tuple(_source(i, source) for i, source in enumerate(sources.data)),
@@ -20,8 +23,17 @@ def read_inputs(library: Library, base: BaseModel, sources: Sources) -> ReadInpu
 
 
 def _model(library: Library, found: LocalModel) -> ReadModel | None:
-    commit, sampled = _checked(found.commit), digest_of([found.path], library.opened) or None
+    commit, sampled = _checked(found.commit), _sampled(library, found)
     return ReadModel(commit=commit, sampled_sha256=sampled) if commit or sampled else None
+
+
+def _sampled(library: Library, found: LocalModel) -> str | None:
+    """None without a digest, which no job fails for: its training may not read what is sampled here."""
+    try:
+        return digest_of([found.path], library.opened, most_files=_MOST_SAMPLED) or None
+    except AttemptFailed as error:
+        log.warning("the base model is recorded without a digest: %s", error)
+        return None
 
 
 def _source(index: int, found: LocalData) -> ReadSource:

@@ -260,7 +260,7 @@ class RankGroup:
                 self.asking.ask(connection, report)
         elif message.get("rank", 0) == 0:
             self._take_from_leader(report)
-        elif isinstance(report, messages.MetricPoint) and (role := self.roles.led_by(message["rank"])) is not None:
+        elif isinstance(report, messages.MetricPoint) and (role := self.roles.led_by(message.get("rank"))) is not None:
             self.reports.metrics_of_role(role, report)
 
     def _record_failure(self, failure: messages.Failure) -> None:

@@ -1,4 +1,4 @@
-"""Passes rank 0's phases, progress and metrics, and metrics of other roles, on to database and TensorBoard."""
+"""Passes rank 0's phases, progress and metrics on to database and TensorBoard, other roles' metrics to the database."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +21,7 @@ from workers.supervisor.recording.tensorboard_store import TensorboardStore
 # Each remark is a line in the job's history; a rank may send thousands a second.
 REMARK_BURST = 20
 REMARK_SECONDS = 30.0
+MAX_ROLE_NAMES = 200  # of metrics of all other roles on this node; they must not crowd out rank 0's
 CHECKPOINT_FAILED = "CHECKPOINT_FAILED"
 TOKENS = "tokens"
 
@@ -52,7 +53,7 @@ class RankReports:
         self._eta = Eta()
         self._last_progress: messages.Progress | None = None
         self._follows = False
-        self._names = MetricNames()
+        self._names, self._role_names = MetricNames(), MetricNames()
         self._remarks = RateLimit(REMARK_BURST, REMARK_SECONDS)
         self.last_step = 0
         self.final_metrics: dict[str, float] = {}
@@ -63,6 +64,7 @@ class RankReports:
         self.steps.begin(time.monotonic())
         self._start_step = self.last_step = step
         self._names = MetricNames(names, redaction=redaction)
+        self._role_names = MetricNames(limit=MAX_ROLE_NAMES, redaction=redaction)
         self._events.start_from(step)
 
     @property
@@ -120,11 +122,17 @@ class RankReports:
             self._metrics(report)
 
     def metrics_of_role(self, role: str, report: messages.MetricPoint) -> None:
-        """Pass on values of the first rank of another role, by their own steps. They show no progress of the job; the
-        script of rank 0 has precedence where it reports a metric of the same name.
+        """Store values of the first rank of another role, by their own steps; they show no progress of the job.
+
+        Where rank 0 is on the same node, its metrics of the same name have precedence. TensorBoard shows rank 0's
+        alone: its file has one writer.
         """
         named = {f"{role}/{name}": value for name, value in report.values.items()}
-        self._admit(report, {name: value for name, value in named.items() if name not in self.final_metrics})
+        was_full = self._role_names.overflowed
+        values = self._role_names.admit({n: value for n, value in named.items() if n not in self.final_metrics})
+        self._store(report.step, report.at, values)
+        if self._role_names.overflowed and not was_full:
+            self._warn_of_names(f"metrics of roles beyond the first {MAX_ROLE_NAMES} names of a node are not kept")
 
     def reached(self, step: int) -> None:
         """A script that reports no progress is at the step of its newest metrics or checkpoint.
@@ -147,16 +155,15 @@ class RankReports:
 
     def _metrics(self, report: messages.MetricPoint) -> None:
         self.enter(self._phase or self.working)
-        self.final_metrics.update(self._admit(report, report.values))
-
-    def _admit(self, report: messages.MetricPoint, given: Mapping[str, float]) -> dict[str, float]:
         was_full = self._names.overflowed
-        values = self._names.admit(given)
+        values = self._names.admit(report.values)
+        self.final_metrics.update(values)
         self._pass_on(report.step, report.at, values)
         if self._names.overflowed and not was_full:
-            message = f"metrics beyond the first {MAX_NAMES} names are not kept"
-            self._reporter.add(Note(kind=EventType.WARNING, reason="TOO_MANY_METRICS", message=message))
-        return values
+            self._warn_of_names(f"metrics beyond the first {MAX_NAMES} names are not kept")
+
+    def _warn_of_names(self, message: str) -> None:
+        self._reporter.add(Note(kind=EventType.WARNING, reason="TOO_MANY_METRICS", message=message))
 
     def _remark(self, report: messages.Remark) -> None:
         """Add a line to the job's history, up to a rate limit."""
@@ -184,5 +191,8 @@ class RankReports:
         self._reporter.progress(replace(last, step=step, total_steps=total, tokens=tokens))
 
     def _pass_on(self, step: int, at: datetime, values: Mapping[str, float]) -> None:
-        self._reporter.points([StoredPoint(name=n, step=step, at=at, value=v) for n, v in values.items()])
+        self._store(step, at, values)
         self._events.add(step, at, values)
+
+    def _store(self, step: int, at: datetime, values: Mapping[str, float]) -> None:
+        self._reporter.points([StoredPoint(name=n, step=step, at=at, value=v) for n, v in values.items()])

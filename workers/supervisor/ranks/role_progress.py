@@ -49,7 +49,7 @@ class NoRoles:
     def speaks(self, _rank: int) -> bool:
         return True
 
-    def led_by(self, _rank: int) -> str | None:
+    def led_by(self, _rank: object) -> str | None:
         return None
 
     def exited(self, rank: int) -> None:
@@ -113,9 +113,11 @@ class RoleProgress(NoRoles):
         """Whether it says by its messages that the script reports through the hooks."""
         return rank == 0
 
-    def led_by(self, rank: int) -> str | None:
-        """The role of which it is the first rank; None for the others, and for rank 0, which speaks for the job."""
-        return self._leaders.get(rank)
+    def led_by(self, rank: object) -> str | None:
+        """The role of which it is the first rank; None for the others, for rank 0, which speaks for the job, and for
+        anything else that a message may have in place of a rank.
+        """
+        return self._leaders.get(rank) if isinstance(rank, int) else None
 
     def exited(self, rank: int) -> None:
         if rank == 0:

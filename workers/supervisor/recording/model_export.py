@@ -1,5 +1,6 @@
 """The finished model: which files of the output directory are stored, their hash, and the report."""
 
+import contextlib
 import hashlib
 import os
 import stat
@@ -22,6 +23,7 @@ from workers.attempt_failed import AttemptFailed
 from workers.supervisor.recording.upload import Patience, move_to_storage
 
 MAX_PATH = 512  # characters of an artifact's path, as the table has them
+MOST_ENTRIES = 50  # looked at for each file that may be counted, where nothing is stored
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,22 +103,29 @@ def find_output(directory: Path, limits: OutputLimits, *, custom: bool) -> Outpu
     return Output(directory, dict(sorted(files.items())))
 
 
-def left_files(directory: Path, *, most: int) -> int:
-    """How many files an output directory has that is not stored, counted up to ``most``.
+def left_files(directory: Path, *, most: int) -> tuple[int, bool]:
+    """How many files an output directory has that is not stored, and whether there may be more than were counted.
 
-    Hidden ones at its top are notes of the platform's wrappers. What is no directory has none: a rank may have replaced
-    it by a link.
+    At most ``most`` files, and 50 times as many entries, are counted: directories are entries, too, so that a tree of
+    nothing else has an end. Hidden ones at its top are notes of the platform's wrappers. What can't be read has no
+    files, nor has what is no directory: a rank may have replaced it by a link.
     """
-    if not directory.is_dir() or directory.is_symlink():
-        return 0
-    found = 0
-    for folder, folders, names in os.walk(directory):
-        is_top = Path(folder) == directory
-        folders[:] = [name for name in folders if not (is_top and name.startswith("."))]
-        found += sum(not (is_top and name.startswith(".")) for name in names)
-        if found >= most:
-            return most
-    return found
+    files = entries = 0
+    folders = [] if directory.is_symlink() else [str(directory)]
+    while folders:
+        folder = folders.pop()
+        is_top = folder == str(directory)
+        with contextlib.suppress(OSError), os.scandir(folder) as found:
+            for entry in found:
+                entries += 1
+                if not (is_top and entry.name.startswith(".")):
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(entry.path)
+                    else:
+                        files += 1
+                if files >= most or entries >= MOST_ENTRIES * most:
+                    return files, True
+    return files, False
 
 
 def _bounded(files: Iterable[TreeFile], limits: OutputLimits) -> Iterator[TreeFile]:

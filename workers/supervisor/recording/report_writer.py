@@ -278,8 +278,7 @@ class Reporter:
             job = transitions.load_for_change(session, work.job_id)
             if job.fence != work.fence:
                 raise LeaseLost(f"attempt {work.attempt} of job {work.job_id} has ended already")
-            if note.retires:
-                checkpoints.retire_unusable(session, job, note.retires)
+            retired = bool(note.retires) and checkpoints.retire_unusable(session, job, note.retires)
             if note.columns:
                 for name, value in note.columns.items():
                     setattr(job, name, value)
@@ -292,7 +291,11 @@ class Reporter:
                 actor=work.actor,
                 reason=note.reason,
                 message=clean_text(self._redaction(note.message), MAX_NOTE),
-                data={"attempt": work.attempt, **_clean(note.data, self._redaction)},
+                data={
+                    "attempt": work.attempt,
+                    **_clean(note.data, self._redaction),
+                    **({"retired": True} if retired else {}),
+                },
             )
 
     def _has_something(self) -> bool:

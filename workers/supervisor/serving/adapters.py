@@ -92,7 +92,7 @@ class Adapters:
         aside = self._run.taken_over / DIRECTORY
         scratch, copy = aside / "fetched", aside / request.name
         try:
-            found = find_result(self._db, self._storage, self._work.project, reference, scratch)
+            found = find_result(self._db, self._storage, self._work, reference, scratch)
             _copy(found, copy)
             _hand_over(copy, self._run.path)
         finally:

@@ -129,7 +129,7 @@ def best(*, sweep_id: str, top: int, submits: bool, trial: int | None, all_data:
 def replay(sweep_id: str, first: int, last: int | None, as_json: bool) -> None:  # noqa: FBT001
     """Compute every suggestion and decision of SWEEP_ID again; exit code 3 if one differs from what is stored.
 
-    Sweeps with thousands of trials are computed by several requests.
+    Large sweeps are computed by several requests.
     """
     with server() as client:
         found = _replayed(client, sweep_id, first, last)
@@ -209,14 +209,22 @@ for _command in (submit, watch, importance, trial, add, stop_trial, promote, cha
 
 def _replayed(client: Client, sweep_id: str, first: int, last: int | None) -> Replay:
     """Of these trials, request after request."""
-    found = client.sweeps.replay(sweep_id, first=first, last=last)
-    while (following := found.get("next_from")) is not None and last is None:
-        more = client.sweeps.replay(sweep_id, first=following)
+    found = _replayed_part(client, sweep_id, first, last)
+    while (following := found.get("next_from")) is not None and (last is None or following <= last):
+        more = _replayed_part(client, sweep_id, following, last)
         for name in ("suggestions", "decisions"):
             found[name] += more[name]
         found["differences"] += more["differences"]
         found["is_equal"] = found["is_equal"] and more["is_equal"]
         found["to"], found["next_from"] = more["to"], more["next_from"]
+    return found
+
+
+def _replayed_part(client: Client, sweep_id: str, first: int, last: int | None) -> Replay:
+    """As many trials as one request computes in time, which only the server knows; none after the last one."""
+    found = client.sweeps.replay(sweep_id, first=first)
+    if last is not None and found["to"] is not None and found["to"] > last:
+        return client.sweeps.replay(sweep_id, first=first, last=last)
     return found
 
 

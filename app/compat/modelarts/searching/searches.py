@@ -15,6 +15,7 @@ from app.domain.sweeps.documents import wire_text
 from app.domain.sweeps.parameters import Value
 from app.domain.sweeps.spec import FREE, GRID, SweepSpec
 from app.schemas.spec.field_verdicts import warning
+from app.schemas.tuning.sweeps import FailedTrialsSchema
 
 FIELD = "algorithm.policies.auto_search"
 PARAMETERS, REWARDS, CONFIGS = (f"{FIELD}.{name}" for name in ("search_params", "reward_attrs", "algo_configs"))
@@ -68,6 +69,7 @@ def search_of(job: Mapping[str, Any], translate: Callable[[Mapping[str, Any]], N
         "objective": objectives,
         "method": method,
         "budget": {**budget, "parallel_trials": FREE},
+        "on_failed_trials": FailedTrialsSchema().load({}),
     }
     names = {each.native: name for name, each in found.items()}
     naming = naming_of(NAMING, _NAMES, PARAMETERS, names)

@@ -59,7 +59,7 @@ _FURTHER = {
     "createHomeDir": Flag(),
     "probes": Section(pods.Probes),
     "podAffinity": Section(pods.PodAffinity),
-    "tty": Flag(**IGNORED),
+    "tty": Flag(**says("true: output is a terminal")),
     "stdin": Flag(**says("true: standard input stays open, and is empty")),
     "annotations": fields.List(Section(_Named), validate=MANY, **RETURNED),
     "tolerations": pods.tolerations(),

@@ -71,10 +71,13 @@ PACKAGES, PYTHON = "packages", "python:"
 
 _CLAIM_SCHEME = "pvc://"
 
+# What gives an ordinary user's worker control groups of version 2 (docs/reference/isolation.md).
+OWN_SCOPE = "`systemd-run --user --scope -p Delegate=yes`"
+
 # How an operator makes a node offer an implicit capability.
 HOW_TO_OFFER = {
     LIMITS: f"resource_config.limits needs {LIMITS}, and a node offers it when its worker may make control groups: run "
-    "it as root",
+    f"it as root, or in a scope of its own ({OWN_SCOPE})",
     MOUNTS: f"resource_config.mounts, user and limits.shm_mb need {MOUNTS}, and a node offers it when its jobs run in "
     "a sandbox: remove TRAINYARD_NODE_SANDBOX=process there",
     CLAIM_PARTS: f"a mount of a part of a volume claim needs {CLAIM_PARTS}, and a node offers it when its worker may "
@@ -84,7 +87,8 @@ HOW_TO_OFFER = {
     "TRAINYARD_PACKAGES_ENABLED is not false: pip install 'trainyard[train]' there, and start the worker again",
     IMAGES: f"resource_config.image needs {IMAGES}, and a node offers it when its jobs run in a sandbox and its worker "
     "finds skopeo and umoci and may mount overlays: apt install skopeo umoci there",
-    FULL: f"a node offers {FULL} when its jobs run in a sandbox and its worker may make control groups: run it as root",
+    FULL: f"a node offers {FULL} when its jobs run in a sandbox and its worker may make control groups: run it as "
+    f"root, or in a scope of its own ({OWN_SCOPE})",
     NAMESPACES: f"a node offers {NAMESPACES} when its jobs run in a sandbox: remove "
     "TRAINYARD_NODE_SANDBOX=process there",
     OWN_USER: f"a node offers {OWN_USER} when its worker is root, TRAINYARD_NODE_UIDS is not empty there, and its "

@@ -25,9 +25,10 @@ def lost(document: JobDocument, *, nodes: int) -> Iterator[tuple[str, str]]:
         if _is_with_rank_0(document, number):
             continue
         if found := list(dict.fromkeys(_mentions(document, role))):
+            where, writer = (role.role, "the first role") if number else ("its other instances", "its first instance")
             why = (
-                f"of {', '.join(found[:MOST_SHOWN])} only the files on the node of rank 0 are kept, and {role.role} "
-                "may be on another; write them to a storage of your own, or let the first role write them; "
+                f"of {', '.join(found[:MOST_SHOWN])} only the files on the node of rank 0 are kept, and {where} "
+                f"may be on another; write them to a storage of your own, or let {writer} write them; "
                 "tasks.affinity can require same_node"
             )
             yield f"tasks.{number}", why
@@ -35,9 +36,19 @@ def lost(document: JobDocument, *, nodes: int) -> Iterator[tuple[str, str]]:
 
 def _is_with_rank_0(document: JobDocument, number: int) -> bool:
     """Whether all instances of the role are on the node of the first role's first instance, however they are placed."""
-    first, role = document.tasks[0], document.tasks[number]
-    is_one_node = first.count == 1 or first.role in _beside(first)
-    return is_one_node and (number == 0 or first.role in _beside(role))
+    common = _followed(document, document.tasks[0]) & _followed(document, document.tasks[number])
+    return any(each.role in common and (each.count == 1 or each.role in _beside(each)) for each in document.tasks)
+
+
+def _followed(document: JobDocument, role: Role) -> set[str]:
+    """The role, and those on whose nodes alone all of its instances are: what they follow it follows, too."""
+    roles = {each.role: each for each in document.tasks}
+    found, to_follow = {role.role}, [role]
+    while to_follow:
+        more = _beside(to_follow.pop()) - found
+        found |= more
+        to_follow += [roles[name] for name in more]
+    return found
 
 
 def _beside(role: Role) -> set[str]:

@@ -1,9 +1,10 @@
 """Computes every suggestion and every decision of a sweep again from what is stored, and compares."""
 
 import math
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import select
@@ -21,6 +22,8 @@ from app.services.sweeps.observed import KnownTrials, learns
 
 # Of one request. A method that learns reads every earlier trial for each suggestion: so many in all.
 MOST_TRIALS, MOST_READ = 2_000, 4_000_000
+# Of a part whose end the request leaves open: well below the 30 seconds for which clients wait.
+PART_SECONDS = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,11 +52,13 @@ class Replay:
 class StoredSweep:
     """What a replay of the trials ``numbers`` rests on; ``known`` says what the method knew of earlier ones.
 
+    ``is_open``: the part may end with an earlier trial, because its request named only the first.
     ``by_hand``: number and rung of the reports at which a person let a halted trial continue.
     """
 
     spec: SweepSpec
     numbers: range
+    is_open: bool
     known: KnownTrials
     reports: Sequence[TrialReport]
     trials: Mapping[int, Trial]
@@ -62,7 +67,7 @@ class StoredSweep:
 
 def read(session: Session, sweep: Sweep, *, first: int | None = None, last: int | None = None) -> StoredSweep:
     """Everything of the sweep, for a replay of the trials from ``first`` to ``last``: by default all, with ``first``
-    alone as many as one request computes.
+    alone as many as one request computes, in about PART_SECONDS.
 
     Raises BadSpec for more than that, and for numbers that the sweep does not have.
     """
@@ -74,6 +79,7 @@ def read(session: Session, sweep: Sweep, *, first: int | None = None, last: int 
     return StoredSweep(
         spec=spec,
         numbers=numbers,
+        is_open=first is not None and last is None,
         known=KnownTrials(session, sweep, spec),
         reports=session.scalars(reports).all(),
         trials=trials,
@@ -104,40 +110,54 @@ def part(made: int, first: int | None, last: int | None, *, is_learning: bool) -
 
 
 def replay(stored: StoredSweep, suggestions: Suggests) -> Replay:
-    """Trials whose values the document or a person chose have no suggestion, and are not counted."""
-    forks = [
-        each
-        for each in populations.forks(stored.spec, space_of(stored.spec), stored.reports, stored.trials)
-        if each.trial.number in stored.numbers
-    ]
+    """Trials whose values the document or a person chose have no suggestion, and are not counted.
+
+    An open part ends with the first trial that was suggested after PART_SECONDS.
+    """
+    deadline = time.monotonic() + PART_SECONDS if stored.is_open else math.inf
     suggested = [
         (place, trial)
         for place, trial in enumerate(each for each in stored.trials.values() if each.source == "method")
         if trial.number in stored.numbers
     ]
+    differing, done = _suggestions(stored, suggested, suggestions, deadline)
+    if done < len(suggested):
+        stored = replace(stored, numbers=range(stored.numbers.start, suggested[done][1].number))
+    forks = [
+        each
+        for each in populations.forks(stored.spec, space_of(stored.spec), stored.reports, stored.trials)
+        if each.trial.number in stored.numbers
+    ]
     decided = [report for report in stored.reports if report.number in stored.numbers]
     end = stored.numbers.stop
     return Replay(
-        suggestions=len(suggested) + len(forks),
+        suggestions=done + len(forks),
         decisions=len(decided),
-        differences=[*_suggestions(stored, suggested, suggestions), *_decisions(stored), *_forks(forks)],
+        differences=[*differing, *_decisions(stored), *_forks(forks)],
         numbers=stored.numbers,
         next_number=end if end < len(stored.trials) else None,
     )
 
 
 def _suggestions(
-    stored: StoredSweep, suggested: Sequence[tuple[int, Trial]], suggestions: Suggests
-) -> Iterator[Difference]:
-    """``suggested``: trials with their places among those that the method suggested."""
-    space = space_of(stored.spec)
-    for place, trial in suggested:
+    stored: StoredSweep, suggested: Sequence[tuple[int, Trial]], suggestions: Suggests, deadline: float
+) -> tuple[list[Difference], int]:
+    """The differences, and how many trials were computed until the deadline, of the monotonic clock: at least one.
+
+    ``suggested``: trials with their places among those that the method suggested.
+    """
+    space, differing = space_of(stored.spec), list[Difference]()
+    for done, (place, trial) in enumerate(suggested):
+        if done and time.monotonic() > deadline:
+            return differing, done
         known = stored.known.of(trial)
         found = suggestions.suggest(stored.spec, space, number=trial.number, place=place, observations=known)
         if found.values != trial.values:
-            yield Difference(
+            difference = Difference(
                 what="suggestion", number=trial.number, rung=None, stored=trial.values, replayed=found.values
             )
+            differing.append(difference)
+    return differing, len(suggested)
 
 
 def _forks(found: Sequence[populations.ReplayedFork]) -> Iterator[Difference]:

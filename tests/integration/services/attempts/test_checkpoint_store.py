@@ -13,6 +13,7 @@ from app.domain.ids import new_id
 from app.domain.lifecycle.events import EventType
 from app.models import Checkpoint, Job, JobEvent
 from app.services.attempts import checkpoints, work_orders
+from app.services.attempts.model_weights import damage_of
 from app.services.telemetry.progress import MetricPoint
 from app.storage.storage import Storage
 from config.redaction import Redaction
@@ -276,12 +277,20 @@ def test_corrupt_newest_checkpoint_costs_no_good_one(db, work, taker):
     with db.write() as session:  # a good one that is still there, as with a limit of more than one
         session.query(Checkpoint).filter_by(step=50).update({"deleted_at": None})
 
-    taker.reporter.add(Note(kind=EventType.RESUME_FALLBACK, message="corrupt", retires=corrupt.checkpoint_id))
+    taker.reporter.add(
+        Note(
+            kind=EventType.RESUME_FALLBACK,
+            message="corrupt",
+            data={"checkpoint_id": corrupt.checkpoint_id},
+            retires=corrupt.checkpoint_id,
+        )
+    )
     assert taker.reporter.flush()
     with db.read() as session:
         (good,) = checkpoints.list_for(session, work.job_id)
         assert good.step == 50
         assert session.get_one(Job, work.job_id).latest_checkpoint_id == good.id
+        assert damage_of(session, session.get_one(Checkpoint, corrupt.checkpoint_id)) is not None
 
     assert [step for step, gone in _after_saving(db, work, 60) if not gone] == [60]
 

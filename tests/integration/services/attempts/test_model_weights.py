@@ -5,15 +5,19 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
+from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import JobState
 from app.domain.spec.model import JobDocument
 from app.models import Artifact, Checkpoint, Job, JobEvent
 from app.services.attempts import work_orders
-from app.services.attempts.model_weights import damage_of
+from app.services.attempts.checkpoints import ResumeCandidate
+from app.services.attempts.model_weights import damage_of, retire_damaged
+from app.services.lifecycle import transitions
 from app.storage.storage import Storage
 from tests.builders.factories import make_attempt, make_checkpoint, make_document, make_job, make_node
 from tests.builders.shards import batch_document
 from trainyard.protocol import checkpoint_manifest as _manifest
+from trainyard.protocol.messages import MAX_MESSAGE
 from workers.attempt_failed import AttemptFailed
 from workers.prepare.inputs.input_library import Sources
 from workers.prepare.inputs.model_weights import find_weights, with_result_here, with_results
@@ -161,17 +165,87 @@ def test_damaged_checkpoint_is_retired_and_the_one_before_is_the_newest(database
         job.latest_checkpoint_id = job.best_checkpoint_id = damaged
     (storage.local_path(f"jobs/{job_id}/checkpoints/c") / "model.safetensors").write_bytes(b"weighty")
 
-    for _ in range(2):  # of two jobs that find it at once the second changes nothing
-        with pytest.raises(AttemptFailed):
-            find(database, storage, work_of(database, job_id, damaged), tmp_path)
+    first, second = work_of(database, job_id, damaged), work_of(database, job_id, damaged)
+    for work in (first, second):  # two that are queued: the second finds what the first has found
+        with pytest.raises(AttemptFailed) as failed:
+            find(database, storage, work, tmp_path)
+        assert failed.value.error_type == "MODEL_NOT_FOUND"
+        for said in ("model.safetensors: content differs", "retired", "submit again with another model.checkpoint"):
+            assert said in failed.value.message
 
     with database.read() as session:
         job = session.get_one(Job, job_id)
         events = session.scalars(select(JobEvent).where(JobEvent.job_id == job_id)).all()
         assert (job.latest_checkpoint_id, job.best_checkpoint_id) == (older, None)
-        assert [(each.type, each.data["checkpoint_id"]) for each in events] == [("job.resume_fallback", damaged)]
+        noted = {"checkpoint_id": damaged, "found_by": first.job_id, "retired": True}
+        assert [(each.type, each.actor, each.data) for each in events] == [("job.resume_fallback", first.actor, noted)]
         assert "model.safetensors" in str(damage_of(session, session.get_one(Checkpoint, damaged)))
         assert damage_of(session, session.get_one(Checkpoint, older)) is None
+
+
+def test_checkpoint_that_could_not_be_reached_and_was_pruned_later_is_not_called_damaged(database, trained):
+    job_id, saved = trained
+    with database.write() as session:
+        checkpoint = session.get_one(Checkpoint, saved)
+        checkpoint.deleted_at = checkpoint.created_at
+        data = {"checkpoint_id": saved, "resumed_from": None}
+        transitions.record_event(session, job_id, EventType.RESUME_FALLBACK, actor="n1", message="away", data=data)
+
+    with database.read() as session:
+        assert damage_of(session, session.get_one(Checkpoint, saved)) is None
+
+
+def test_any_names_of_damaged_files_can_be_recorded(database, trained):
+    job_id, damaged = trained
+    stored = ResumeCandidate(checkpoint_id=damaged, job_id=job_id, uri="", sha256="", step=3, world_size=1)
+    reason = "a\0b\udcff https://me:hunter2@host/ " + "x" * 100_000
+
+    assert retire_damaged(database, stored, reason, actor="n1", found_by="job-1")
+    assert not retire_damaged(database, stored, reason, actor="n1", found_by="job-2"), "it is retired already"
+
+    with database.read() as session:
+        (event,) = session.scalars(select(JobEvent).where(JobEvent.job_id == job_id))
+        assert (len(event.message), event.data["found_by"]) == (MAX_MESSAGE, "job-1")
+        assert "as job-1 has found: a\ufffdb? " in event.message
+        assert "hunter2" not in event.message
+
+
+@pytest.mark.parametrize("fails_once", [True, False])
+def test_copy_that_this_machine_has_damaged_is_fetched_again(database, storage, trained, tmp_path, fails_once):
+    job_id, checkpoint_id = trained
+    remote = RemoteStorage(storage, damages=1 if fails_once else 2)
+    work = work_of(database, job_id, checkpoint_id)
+
+    if fails_once:
+        found = find(database, remote, work, tmp_path)
+        assert (found / "model.safetensors").read_bytes() == b"weights"
+    else:
+        with pytest.raises(AttemptFailed, match="damaged and retired"):
+            find(database, remote, work, tmp_path)
+
+    assert remote.damages == 0
+    with database.read() as session:
+        assert (session.get_one(Checkpoint, checkpoint_id).deleted_at is None) == fails_once
+
+
+class RemoteStorage:
+    """A storage that is no directory of this machine, whose first copies arrive damaged."""
+
+    def __init__(self, storage, *, damages):
+        self._storage, self.damages = storage, damages
+
+    def key_of(self, uri):
+        return self._storage.key_of(uri)
+
+    def local_path(self, key):
+        return None
+
+    def fetch_tree(self, key, target):
+        assert not target.exists(), "a fresh directory"
+        self._storage.fetch_tree(key, target)
+        if self.damages:
+            self.damages -= 1
+            (target / "model.safetensors").write_bytes(b"weighty")
 
 
 @pytest.mark.parametrize("what", ["artifacts", "checkpoints/c"])

@@ -85,7 +85,7 @@ def test_submission_pins_the_checkpoint_or_finds_that_it_has_gone(api: Api) -> N
 
         pinned = start_points.start_point(session, "default", spec)
         assert pinned is saved
-        with pytest.raises(BadSpec, match="name another"):
+        with pytest.raises(BadSpec, match="submit again with another"):
             start_points.start_point(session, "others", spec)
         session.get_one(Checkpoint, saved.id).deleted_at = saved.created_at
         session.flush()

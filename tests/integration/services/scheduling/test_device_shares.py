@@ -91,6 +91,26 @@ def test_jobs_of_another_project_share_a_device_only_where_its_operator_lets_the
         )
 
 
+def test_of_two_projects_that_one_transaction_places_on_a_device_one_gets_it(database: Database) -> None:
+    make_h100s(database)
+    with database.write() as session:
+        session.add(Project(name="other"))
+    first, second = queued(database, gpu_fraction=0.5), queued(database, gpu_fraction=0.25)
+    with database.write() as session:
+        session.get_one(Job, second).project = "other"
+    both = [
+        Placement(job_id=job_id, node="n1", devices=(H100,), share=share)
+        for job_id, share in ((first, 50), (second, 25))
+    ]
+
+    with database.write() as session:
+        dispatched = placing.apply(session, both, "test")
+
+    assert [each.job_id for each in dispatched] == [first]
+    assert given_out(database) == {("n1", 0): 50}
+    assert job_of(database, second).state is JobState.QUEUED
+
+
 def test_ended_job_gives_back_its_share_and_pays_for_that_only(database: Database) -> None:
     make_h100s(database)
     first, second = queued(database, gpu_fraction=0.5), queued(database, gpu_fraction=0.5)

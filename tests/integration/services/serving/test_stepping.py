@@ -1,6 +1,5 @@
 """The life of a service: replicas start, answer, are scaled, replaced, drained and given up."""
 
-import re
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
@@ -11,15 +10,13 @@ from app.domain.lifecycle.states import JobState
 from app.domain.serving.scaling import FAILURES_IN_A_ROW
 from app.domain.serving.states import ServiceState
 from app.domain.spec.model import BaseModel
-from app.models import Attempt, Job, Replica
 from app.models.base import utc_now
 from app.security.permissions import Caller, Role
 from app.services.inference.models import WantedModel
 from app.services.jobs import submission
 from app.services.jobs.control import requests as control_requests
 from app.services.jobs.submission import Checked
-from app.services.serving import commands, endpoints, listing
-from tests.builders.factories import make_attempt, make_node
+from app.services.serving import commands
 from tests.builders.service_runs import CALLER, ServiceRun
 from tests.systems.apps import Api
 
@@ -63,45 +60,6 @@ def test_only_replicas_whose_job_serves_with_the_same_fence_are_endpoints(api: A
     with run.db.write() as session:
         session.get_one(type(run.job(0)), run.job(0).id).fence += 1
     assert run.endpoints() == []
-
-
-def test_why_there_is_no_endpoint_is_said_in_the_words_of_the_planner(api: Api) -> None:
-    run = ServiceRun(api, replicas={"min": 1})
-    run.step()
-    with run.db.read() as session:
-        assert endpoints.why_none(session, run.id) == "a replica is starting"
-    with run.db.write() as session:
-        session.get_one(type(run.job(0)), run.job(0).id).pending_reason = "waits for 1 h100; free: 0"
-    with run.db.read() as session:
-        assert endpoints.why_none(session, run.id) == "waits for 1 h100; free: 0"
-        assert listing.one(session, CALLER, run.id).pending_reason == "waits for 1 h100; free: 0"
-    run.answer(0)
-    with run.db.read() as session:
-        assert listing.one(session, CALLER, run.id).pending_reason == ""
-
-
-def test_who_waits_is_told_how_far_a_replica_has_loaded(api: Api) -> None:
-    run = ServiceRun(api, replicas={"min": 1, "max": 1})
-    run.step()
-    with run.db.write() as session:
-        first = session.get_one(Job, run.job(0).id)
-        make_attempt(session, first, make_node(session, "n1"))
-        session.get_one(Attempt, (first.id, 1)).started_at = utc_now() - timedelta(seconds=50)
-    with run.db.read() as session:
-        assert re.fullmatch(r"a replica is starting, since 5\d s", endpoints.why_none(session, run.id))
-    run.answer(0)
-    with run.db.write() as session:
-        answered, row = utc_now(), session.get_one(Replica, first.id)
-        row.attempt, row.answers_since = 1, answered
-        session.get_one(Attempt, (first.id, 1)).started_at = answered - timedelta(seconds=80)
-    run.end(0, JobState.CANCELLED)
-    run.step()
-    with run.db.write() as session:
-        second = session.get_one(Job, run.job(1).id)
-        make_attempt(session, second, make_node(session, "n2"))
-        session.get_one(Attempt, (second.id, 1)).started_at = utc_now() - timedelta(seconds=50)
-    with run.db.read() as session:
-        assert re.fullmatch(r"loading 6\d %: 5\d s, and the last .* 80 s", endpoints.why_none(session, run.id))
 
 
 def test_more_requests_than_the_target_start_replicas_that_give_way_to_others(api: Api) -> None:

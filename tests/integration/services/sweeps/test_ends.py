@@ -12,13 +12,14 @@ from app.domain.errors import InvalidRequest
 from app.domain.lifecycle.states import JobState
 from app.domain.sweeps.observations import Observation
 from app.domain.sweeps.space import Space
-from app.domain.sweeps.spec import SweepSpec
+from app.domain.sweeps.spec import FailedTrials, SweepSpec
 from app.http.context import EXTENSION
 from app.models import Sweep, SweepEvent, Webhook, WebhookDelivery
 from app.services.requests.wakeups import Dispatcher
 from app.services.sweeps import trials
 from app.services.sweeps.ends import LONGEST_SECONDS, SHARE, SHORTEST_SECONDS, Ends
 from app.services.sweeps.observed import known_to_method
+from app.services.sweeps.reading import replay
 from app.services.sweeps.search.suggestions import Suggestion, Suggestions
 from config.settings import load_settings
 from tasks.background.sweeping import SweepLoop
@@ -285,11 +286,36 @@ def test_a_method_learns_from_failures_by_a_trials_own_fault_and_a_replay_does_t
         run.step()
         run.end(number, JobState.FAILED, error_type=cause, error_message="it failed")
     run.step()
+    api.data(api.post(f"/v1/sweeps/{run.id}/trials/3/stop"))  # before it measures anything
+    run.carry_out(3)
+    run.step()
 
     with run.db.read() as session:
         sweep = session.get_one(Sweep, run.id)
         spec = SweepSpec.from_json(sweep.spec)
-        known = known_to_method(session, sweep, spec, number=3, seen_seq=sweep.seq)
-    assert [each.cause for each in known] == ["", "OUT_OF_MEMORY", "NODE_LOST"]
-    assert [spec.on_failed_trials.penalizes(each.cause) for each in known] == [False, True, False]
+        known = known_to_method(session, sweep, spec, number=4, seen_seq=sweep.seq)
+    assert (run.states()[3], [each.state for each in known]) == ("STOPPED", ["completed", *["failed"] * 3])
+    assert [each.cause for each in known] == ["", "OUT_OF_MEMORY", "NODE_LOST", ""]
+    assert [spec.on_failed_trials.penalizes(each.cause) for each in known] == [False, True, False, False]
+    of_old_sweeps = FailedTrials(penalize=True, causes=None)
+    assert all(of_old_sweeps.penalizes(each.cause) for each in known)
     assert api.get(f"/v1/sweeps/{run.id}/replay")["is_equal"] is True
+
+
+@pytest.mark.long
+def test_a_replay_from_a_trial_on_ends_after_its_time_and_says_what_follows(
+    make_run: Make, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run(budget={"max_trials": 4, "parallel_trials": 1}, method={"name": "anneal"})
+    run.run()
+    monkeypatch.setattr(replay, "PART_SECONDS", 0.0)
+    whole, closed = (api.get(f"/v1/sweeps/{run.id}/replay{query}") for query in ("", "?from=1&to=3"))
+    parts = [api.get(f"/v1/sweeps/{run.id}/replay?from=0")]
+    while (following := parts[-1]["next_from"]) is not None:
+        parts.append(api.get(f"/v1/sweeps/{run.id}/replay?from={following}"))
+
+    assert [(part["from"], part["to"]) for part in parts] == [(number, number) for number in range(4)]
+    assert (whole["suggestions"], closed["suggestions"], closed["next_from"]) == (4, 3, None)
+    for name in ("suggestions", "decisions"):
+        assert sum(part[name] for part in parts) == whole[name]
+    assert all(each["is_equal"] for each in (*parts, whole, closed))

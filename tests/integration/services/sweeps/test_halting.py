@@ -271,6 +271,7 @@ def test_a_value_that_is_not_finite_ends_its_trial_at_once(make_run: Make) -> No
     run.step()
 
     assert (run.trials()[0].state, run.job(0).status) == ("STOPPED", "CANCELLED")
+    assert run.trials()[0].error_type == "NO_RESULT"
 
 
 def test_halted_trials_count_for_no_place_and_no_time(make_run: Make, api: Api) -> None:

@@ -14,6 +14,8 @@ WRITER: dict[str, Any] = {
     "training_config": {"custom_command": ["bash", "-c", "run '--out=$(TRAINYARD_OUTPUT_DIR)/a' > b"]},
 }
 BESIDE = {"affinity": [{"role": "trainer", "where": "same_node"}]}
+BESIDE_B = {"affinity": [{"role": "b", "where": "same_node"}]}
+B: dict[str, Any] = {"role": "b", "training_config": {}}
 TOGETHER = {"affinity": [{"role": "trainer", "where": "same_node"}], "count": 2}
 
 
@@ -29,6 +31,13 @@ def test_the_output_and_the_role_are_named() -> None:
     assert "writer may be on another" in why
 
 
+def test_the_first_role_is_told_of_its_other_instances() -> None:
+    why = fields({**WRITER, "count": 2}, TRAINER)["tasks.0"]
+
+    assert "its other instances may be on another" in why
+    assert "or let its first instance write them" in why
+
+
 @pytest.mark.parametrize(
     ("tasks", "named"),
     [
@@ -37,6 +46,9 @@ def test_the_output_and_the_role_are_named() -> None:
         ([TRAINER, {**WRITER, **BESIDE}], []),
         ([{**TRAINER, "count": 2}, {**WRITER, **BESIDE}], ["tasks.1"]),
         ([{**TRAINER, **TOGETHER}, {**WRITER, **BESIDE}], []),
+        ([TRAINER, {**WRITER, **BESIDE_B}, {**B, **BESIDE, "count": 2}], []),  # beside one that is beside rank 0
+        ([{**TRAINER, **BESIDE_B, "count": 2}, {**WRITER, **BESIDE_B}, B], []),  # all beside a single one
+        ([{**TRAINER, **BESIDE_B, "count": 2}, {**WRITER, **BESIDE}, {**B, "count": 2}], ["tasks.1"]),
         ([TRAINER, {**WRITER, "affinity": [{**BESIDE["affinity"][0], "required": False}]}], ["tasks.1"]),
         ([TRAINER, {"role": "b", "training_config": {"environment": {"OUT": "$(TRAINYARD_OUTPUT_DIR)"}}}], ["tasks.1"]),
         ([TRAINER, {"role": "b", "training_config": {"custom_command": ["a", "$TRAINYARD_OUTPUT_DIR/.notes"]}}], []),

@@ -19,6 +19,7 @@ from app.domain.sweeps.documents import (
 )
 from app.domain.sweeps.parameters import Value
 from app.domain.sweeps.spec import EarlyStopping, Method
+from tests.builders.submitted import changed, spec_of
 from tests.unit.domain.sweeps.sweep_documents import JOB, SCRIPT
 
 
@@ -181,3 +182,40 @@ def test_a_training_with_all_data_measures_nothing_that_was_split_off() -> None:
     assert job == before
     with pytest.raises(BadSpec, match="splits nothing off"):
         with_all_data({"training_config": {}, "data_config": {}})
+
+
+@pytest.mark.parametrize("metric", ["eval_loss", None, "loss"])
+def test_a_training_with_all_data_is_a_job_that_may_be_submitted(metric: str | None) -> None:
+    benchmarks = [{"name": "exact_match", "dataset": {"path": "/srv/q.jsonl"}}]
+    given = {"early_stopping_patience": "2", "early_stopping_threshold": "0.1"}
+    changes = {
+        "training_config.hyperparameters": given,
+        "training_config.evaluations": [{"on": on, "benchmarks": benchmarks} for on in ("best", "end")],
+        "data_config.validation_split": 0.1,
+        "output_config.checkpoint": {"metric_for_best_model": metric, "resume_from_best": True},
+    }
+    job = changed(*changes.items())
+    spec_of(job)
+
+    found = with_all_data(job)
+
+    spec_of(found)
+    checkpoint = found["output_config"]["checkpoint"]
+    assert (checkpoint["metric_for_best_model"], checkpoint["resume_from_best"]) == (
+        ("loss", True) if metric == "loss" else (None, False)
+    )
+    assert [each["on"] for each in found["training_config"]["evaluations"]] == (
+        ["best", "end"] if metric == "loss" else ["end"]
+    )
+
+
+def test_a_schedule_by_evaluations_does_not_train_on_all_data() -> None:
+    job = {
+        "training_config": {"hyperparameters": {"lr_scheduler_type": "reduce_lr_on_plateau"}},
+        "data_config": {"validation_split": 0.1},
+    }
+
+    with pytest.raises(BadSpec, match="choose another schedule") as refused:
+        with_all_data(job)
+
+    assert refused.value.field == "training_config.hyperparameters.lr_scheduler_type"

@@ -1,9 +1,11 @@
 """What a node offers by its sandbox and its control groups."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from app.host.gpu_devices import GpuDevice, UnknownGpuFiles, closed_gpu_files, gpu_files
 from app.host.landlock import lack_of_landlock
 from app.host.own_users import lack_of_users
 from workers.node.inventory import found_capabilities
@@ -53,6 +55,19 @@ def test_node_whose_gpus_are_closed_to_other_users_offers_none(tmp_path, monkeyp
 
     assert "sandbox:uid" not in found_capabilities("auto", tmp_path, uids="700000-700009")
     assert lack_of_users("700000-700009", tmp_path) == "not all users may use /dev/nvidia0"
+
+
+def test_gpus_that_the_driver_does_not_tell_apart_do_not_end_a_worker_that_starts(tmp_path, monkeypatch):
+    for name in ("nvidia0", "nvidia1"):
+        (tmp_path / name).touch()
+    unread = [GpuDevice(minor, "GPU-????????-????-????-????-????????????") for minor in (0, 1)]
+    monkeypatch.setattr("app.host.gpu_devices.driver_gpus", lambda **_: unread)
+    monkeypatch.setattr("app.host.own_users.lack_of_own_users", lambda *_: "")
+    monkeypatch.setattr("app.host.own_users.closed_gpu_files", partial(closed_gpu_files, dev=tmp_path))
+
+    with pytest.raises(UnknownGpuFiles):
+        gpu_files([0, 1], dev=tmp_path)
+    assert "sandbox:uid" in found_capabilities("auto", tmp_path, uids="700000-700009")
 
 
 @pytest.mark.parametrize(

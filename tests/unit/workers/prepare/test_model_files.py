@@ -5,6 +5,7 @@ import hashlib
 
 import pytest
 
+from workers.attempt_failed import AttemptFailed
 from workers.fetching.digests import Digests
 from workers.prepare.inputs.model_files import digest_of
 
@@ -47,6 +48,18 @@ def test_what_no_model_is_loaded_from_does_not_count(model):
 
     assert digest_of([model]) == before
     assert digest_of([]) == ""
+
+
+def test_so_many_files_are_not_sampled(model):
+    assert digest_of([model], most_files=3) == digest_of([model])
+    assert digest_of([model], most_files=2) == ""
+
+
+def test_file_that_cannot_be_looked_at_is_named(model):
+    (model / "vocab.json").symlink_to("v" * 300)
+
+    with pytest.raises(AttemptFailed, match=r"a file of the model can't be read: .*vocab\.json"):
+        digest_of([model])
 
 
 class Growing:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from cryptography.fernet import Fernet
 
-from app.domain.model_cards.inputs import ReadInputs
+from app.domain.model_cards.inputs import ReadInputs, ReadModel, ReadSource
 from app.domain.scheduling.resources import Device
 from app.domain.spec.locations.paths import ReadingRules
 from app.domain.spec.model import BaseModel, Framework, JobDocument
@@ -173,6 +173,25 @@ def test_digests_of_inputs_are_those_of_their_content(library, tmp_path):
     (tmp_path / "mine/model/config.json").write_text('{"a": 1}')
     assert read_inputs(library, base, find_sources(library, "HF_TRAINER", spec)).base != read.base
     assert ReadInputs.from_json(json.loads(json.dumps(read.to_json()))) == read
+
+
+def test_training_does_not_fail_for_a_digest_that_only_tells_what_it_has_read(library, tmp_path, caplog):
+    spec = JobDocument.from_json(document())
+    sources = find_sources(library, "HF_TRAINER", spec)
+    (tmp_path / "mine/model/vocab.json").symlink_to("v" * 300)  # no file system can look there
+
+    read = read_inputs(library, spec.training_config.base_model, sources)
+
+    assert (read.base, len(read.data)) == (None, 2)
+    assert "without a digest: " in caplog.text
+
+
+def test_newer_nodes_may_record_more_of_what_they_have_read():
+    read = ReadInputs(base=ReadModel(commit="c"), data=(ReadSource(index=0, sha256="d"),))
+    recorded = read.to_json()
+    recorded["base"]["license"] = recorded["data"][0]["license"] = recorded["license"] = "mit"
+
+    assert ReadInputs.from_json(recorded) == read
 
 
 def test_result_of_a_job_has_no_digest_of_samples(library):

@@ -1,4 +1,4 @@
-"""The tokens of a script's progress, which rungs and curves read as a metric."""
+"""What ranks report: tokens of a script as a metric, and metrics of other roles."""
 
 from datetime import UTC, datetime
 from unittest.mock import Mock
@@ -9,7 +9,7 @@ from app.services.telemetry.progress import MetricPoint as StoredPoint
 from config.redaction import Redaction
 from trainyard.protocol.messages import MetricPoint, Progress
 from workers.supervisor.ranks.progress_watchdog import ProgressWatchdog
-from workers.supervisor.ranks.rank_reports import RankReports
+from workers.supervisor.ranks.rank_reports import MAX_ROLE_NAMES, RankReports
 from workers.supervisor.recording.report_writer import Reporter
 from workers.supervisor.recording.tensorboard_store import TensorboardStore
 
@@ -46,3 +46,23 @@ def test_tokens_of_a_scripts_progress_are_a_metric(
 
 def test_a_built_in_trainer_reports_the_metric_itself() -> None:
     assert stored(Progress(step=1, tokens=40), custom=False) == []
+
+
+def test_metrics_of_other_roles_have_names_of_their_own_and_crowd_none_out() -> None:
+    reporter, events = Mock(spec=Reporter), Mock(spec=TensorboardStore)
+    reports = RankReports(reporter, events, Mock(spec=ProgressWatchdog))
+    reports.start_from(0, (), Redaction([]), custom=True)
+    reports.take(MetricPoint(step=9, at=datetime.now(UTC), values={"judge/taken": 1.0}))
+    events.add.reset_mock()
+
+    many = {f"n{number}": 2.0 for number in range(MAX_ROLE_NAMES + 50)}
+    reports.metrics_of_role("judge", MetricPoint(step=3, at=datetime.now(UTC), values={"taken": 5.0, **many}))
+    reports.take(MetricPoint(step=10, at=datetime.now(UTC), values={"loss": 0.5}))
+
+    points = [point for call in reporter.points.call_args_list for point in call.args[0]]
+    assert [point.value for point in points if point.name == "judge/taken"] == [1.0]
+    assert len([point for point in points if point.name.startswith("judge/n")]) == MAX_ROLE_NAMES
+    assert [(point.name, point.step) for point in points][-1] == ("loss", 10)
+    assert [call.args[0] for call in events.add.call_args_list] == [10]  # no value of a role
+    assert "beyond the first" in reporter.add.call_args_list[-1].args[0].message
+    assert reports.last_step == 10
