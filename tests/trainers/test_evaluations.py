@@ -134,6 +134,7 @@ def test_a_resumed_evaluation_measures_only_what_is_missing_and_gives_the_same(
     assert second.result.step == 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("benchmark", "row", "message"),
     [
@@ -199,6 +200,7 @@ def test_preferences_are_judged_by_likelihood(tmp_path: Path, assets: Path) -> N
     assert found.document["benchmarks"]["preference"]["metrics"]["accuracy"] == {"value": 1.0, "stderr": None}
 
 
+@pytest.mark.long
 def test_a_stop_drops_the_benchmark_in_work_and_keeps_finished_ones(tmp_path: Path, assets: Path) -> None:
     quick = {"name": "json_valid", "dataset": 0, "num_samples": 1, "parameters": SHORT}
     long = {"name": "f1", "dataset": 0, "parameters": {"max_new_tokens": 400}}

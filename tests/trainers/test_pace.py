@@ -24,6 +24,7 @@ def outcomes(assets, run_directory) -> dict[str, Outcome]:
     return shared_runs(directory, plans, world_size=2)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rank", [0, 1])
 def test_slowest_rank_is_named_from_the_second_step_on(outcomes, rank):
     named, slowest, fastest = (outcomes[str(rank)].series(name) for name in RANK_SERIES)

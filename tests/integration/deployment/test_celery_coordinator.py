@@ -144,6 +144,7 @@ def test_without_any_message_jobs_are_admitted_and_dispatched(running: CeleryWor
         session.get_one(Node, "takes-all").state = "drained"
 
 
+@pytest.mark.long
 def test_node_that_fails_one_job_after_the_other_is_quarantined(running: CeleryWorld) -> None:
     running.add_node("fails")
     with running.db.write() as session:

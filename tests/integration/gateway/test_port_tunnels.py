@@ -112,6 +112,7 @@ def test_what_came_with_the_switch_and_after_it_arrives_in_order(port_site: Port
         assert all_of(browser) == b"first second third"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("slow", ["neither", "browser", "job"])
 def test_much_goes_both_ways_at_once_and_each_side_may_end_first(port_site: PortSite, slow: str) -> None:
     asked, answered = os.urandom(MUCH), os.urandom(MUCH)

@@ -93,6 +93,7 @@ def test_installing_a_wheel_runs_none_of_its_code(index: Index, install: Install
     assert not (stored.path / "ran").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "attack",
     [

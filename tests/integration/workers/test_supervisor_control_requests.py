@@ -118,6 +118,7 @@ def test_sigterm_to_the_supervisor_puts_the_job_back(world):
     assert world.wait_for_end(job_id).state is JobState.QUEUED
 
 
+@pytest.mark.long
 def test_second_start_of_an_attempt_is_refused(world):
     job_id = world.start(SLEEPS)
 

@@ -228,6 +228,7 @@ def test_job_that_is_no_replica_has_no_endpoint(world: World) -> None:
     assert world.wait_for_end(job_id).state is JobState.CANCELLED
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("requested", "state"),
     [("requeue", JobState.QUEUED), ("preempt", JobState.PREEMPTED), ("cancel", JobState.CANCELLED)],

@@ -187,6 +187,7 @@ def test_any_location_is_accepted_or_refused_for_each_use(place: str) -> None:
         assert isinstance(outcome_of(document), JobSpec | TrainyardError)
 
 
+@pytest.mark.long
 @settings(max_examples=200)
 @given(st.dictionaries(st.sampled_from(["column", "op", "value"]), VALUES))
 def test_any_filter_is_accepted_or_refused(condition: dict[str, Any]) -> None:

@@ -52,6 +52,7 @@ def test_estimates_are_as_wrong_as_the_etas_of_running_jobs() -> None:
     assert found.late > 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [1, 2])
 def test_estimates_for_jobs_of_all_sizes_have_the_right_magnitude(seed: int) -> None:
     workload = Workload(jobs=200, nodes=3, load=0.9, seed=seed)

@@ -34,6 +34,7 @@ def time_held(outcome: JobResult) -> float:
     return sum(stay.ended_at - stay.started_at for stay in outcome.stays)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_job_is_served_and_no_device_is_allocated_twice(policy: str, seed: int) -> None:

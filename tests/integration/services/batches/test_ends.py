@@ -57,6 +57,7 @@ def test_a_batch_whose_requests_are_gone_from_the_storage_fails_after_a_while(
     assert [each["code"] for each in batch.problems] == ["file_not_found"]
 
 
+@pytest.mark.long
 @pytest.mark.both_databases
 def test_what_is_answered_until_a_cancelled_job_ends_is_counted(api: Api) -> None:
     run = BatchRun(api, [request("a"), request("b")])

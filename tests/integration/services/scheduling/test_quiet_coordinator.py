@@ -132,6 +132,7 @@ def test_a_job_that_rests_after_a_failure_starts_on_time(database: Database, coo
         )
 
 
+@pytest.mark.long
 def test_a_schema_of_another_version_is_waited_for_and_named(
     database: Database, coordinating, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

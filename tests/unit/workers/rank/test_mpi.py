@@ -31,6 +31,7 @@ def ends(run):
     return {(e["rank"], e["exit_code"], e["signal"]) for e in run.exits}
 
 
+@pytest.mark.long
 def test_ranks_reach_each_other_by_mpi(start):
     run = start(
         "from mpi4py import MPI\n"

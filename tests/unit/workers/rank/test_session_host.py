@@ -45,6 +45,7 @@ def test_a_server_that_reads_nothing_does_not_hold_the_agent(tmp_path: Path) -> 
     assert _kill_until_given_up(host) == MOST_STARTS
 
 
+@pytest.mark.long
 def test_commands_and_the_notebook_of_a_role_have_its_directory_and_packages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
