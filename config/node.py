@@ -48,8 +48,7 @@ class NodeSettings:
     max_processes: int = setting(
         -1,
         "processes and threads of a job on this node at most, where limits hold and the job has no limit of its own; "
-        "-1: 64 for each core of the node, or for each rank of the job there if it has more, and at least 128; 0: no "
-        "limit",
+        "-1: 64 for each core of the node, or 256 for each rank of the job there if that is more; 0: no limit",
         rules.automatic_or_not_negative,
     )
     max_ram_mb: int = setting(

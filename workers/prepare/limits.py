@@ -20,8 +20,9 @@ from workers.sandbox.cores import OwnCores, take_cores
 from workers.sandbox.sandbox import BUBBLEWRAP, Sandbox
 
 # Two cores bore 128 processes of a job that all compute; 512 cost other jobs an attempt
-# (docs/benchmarks/2026-11-28-hostile.md).
-_PER_CORE, _LEAST_PROCESSES = 64, 128
+# (docs/benchmarks/2026-11-28-hostile.md). Ranks need more where they have threads for each group of ranks, as those of
+# Megatron.
+_PER_CORE, _PER_RANK = 64, 256
 
 # The first version of Linux that counts the processes of a user in each user namespace apart.
 _COUNTS_APART = (5, 14)
@@ -58,7 +59,7 @@ def with_most_processes(settings: Settings, *, ranks: int) -> Settings:
     """The settings, with a number of processes where they leave it to the machine and the job."""
     if settings.node.max_processes >= 0:
         return settings
-    most = max(_LEAST_PROCESSES, _PER_CORE * max(ranks, len(os.sched_getaffinity(0))))
+    most = max(_PER_RANK * max(ranks, 1), _PER_CORE * len(os.sched_getaffinity(0)))
     return replace(settings, node=replace(settings.node, max_processes=most))
 
 

@@ -41,7 +41,7 @@ def test_memory_of_a_job_without_a_limit_is_the_operators():
 
 @pytest.mark.parametrize(
     ("setting", "cores", "ranks", "most"),
-    [("-1", 2, 1, 128), ("-1", 96, 8, 6144), ("-1", 2, 8, 512), ("-1", 1, 1, 128), ("70", 96, 8, 70), ("0", 96, 8, 0)],
+    [("-1", 2, 1, 256), ("-1", 96, 8, 6144), ("-1", 2, 8, 2048), ("-1", 1, 0, 256), ("70", 96, 8, 70), ("0", 96, 8, 0)],
 )
 def test_processes_of_a_job_are_by_cores_or_ranks_unless_the_operator_names_a_number(
     monkeypatch, setting, cores, ranks, most
