@@ -107,7 +107,7 @@ def _files_of_gpus(indices: Sequence[int], *, dev: Path, driver: Path) -> list[P
     if own := own_gpus(indices, dev=dev, driver=driver):
         return [dev / f"nvidia{gpu.minor}" for gpu in own]
     files = _all_files_of_gpus(dev)
-    if len(files) == 1 and set(indices) == {0}:
+    if not files or (len(files) == 1 and set(indices) == {0}):
         return files  # there is no other GPU to keep apart
     raise UnknownGpuFiles(
         f"{driver} doesn't tell which device file is which GPU's: give the worker's container that directory, or only "
@@ -116,7 +116,9 @@ def _files_of_gpus(indices: Sequence[int], *, dev: Path, driver: Path) -> list[P
 
 
 def _minor_of(index: int, *, dev: Path, driver: Path) -> str:
-    return _files_of_gpus([index], dev=dev, driver=driver)[0].name.removeprefix("nvidia")
+    for path in _files_of_gpus([index], dev=dev, driver=driver):
+        return path.name.removeprefix("nvidia")
+    raise UnknownGpuFiles(f"{dev} has no file of a GPU: show them to the worker")
 
 
 def _files_of_slice(part: MigInstance, *, dev: Path, driver: Path) -> Iterator[Path]:

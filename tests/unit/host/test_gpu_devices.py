@@ -73,6 +73,14 @@ def test_only_gpu_of_a_machine_needs_no_word_of_the_driver(machine, tmp_path):
         gpu_files([1], **silent)
 
 
+def test_where_there_are_no_files_of_gpus_none_are_kept_apart(tmp_path):
+    nowhere = tmp_path / "nowhere"
+
+    assert gpu_files([0, 1], dev=nowhere, driver=nowhere) == []
+    with pytest.raises(UnknownGpuFiles, match="has no file of a GPU: show them to the worker"):
+        gpu_files([0], [FIRST], dev=nowhere, driver=nowhere)
+
+
 def test_uuid_that_the_driver_has_not_read_yet_is_not_used(machine):
     path = machine["driver"] / "0000:19:00.0" / "information"
     path.write_text("GPU UUID: \t GPU-????????-????-????-????-????????????\nDevice Minor: \t 1\n")
