@@ -32,7 +32,7 @@ RETRY_SECONDS = 30
 _NOT_LOADED = "trainyard.not_loaded"  # in the environment of a request whose application could not be made
 
 
-class NotLoaded(Exception):
+class ApplicationNotLoaded(Exception):
     """The whole application could not be made; its cause is in the log."""
 
 
@@ -55,13 +55,16 @@ class LateApplication:
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         try:
             application = self.application_for(environ.get("PATH_INFO", ""))
-        except NotLoaded:
+        except ApplicationNotLoaded:
             environ[_NOT_LOADED] = True
             application = self._native
         return application(environ, start_response)
 
     def application_for(self, path: str) -> Flask:
-        """The application that answers requests for the path, also where it has no such route. Raises NotLoaded."""
+        """The application that answers requests for the path, also where it has no such route.
+
+        Raises ApplicationNotLoaded.
+        """
         return self._native if _section(path) in self._sections else self._made()
 
     def _made(self) -> Flask:
@@ -73,7 +76,7 @@ class LateApplication:
     def _loaded(self) -> Flask:
         """The whole application. After a failure it is tried again at the earliest after RETRY_SECONDS."""
         if time.monotonic() < self._next_try:
-            raise NotLoaded
+            raise ApplicationNotLoaded
         try:
             with uncollected_imports(freeze=False):  # other threads answer requests
                 factory = importlib.import_module("app.factory")
@@ -82,7 +85,7 @@ class LateApplication:
             if not self._failed:  # once: anyone may ask for unknown paths
                 logger.exception("other vocabularies and the dashboard could not be loaded; restart `trainyard up`")
             self._failed, self._next_try = True, time.monotonic() + RETRY_SECONDS
-            raise NotLoaded from error
+            raise ApplicationNotLoaded from error
         whole.extensions[prometheus.EXTENSION] = self._native.extensions[prometheus.EXTENSION]
         return whole
 

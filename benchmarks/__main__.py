@@ -10,6 +10,7 @@ BENCHMARKS = {
     "cli": "benchmarks.cli",
     "data_memory": "benchmarks.data_memory",
     "dispatch": "benchmarks.dispatch",
+    "first_token": "benchmarks.first_token",
     "footprint": "benchmarks.footprint",
     "gateway": "benchmarks.gateway",
     "inference": "benchmarks.inference",

@@ -32,7 +32,7 @@ from benchmarks.batches import shard_of
 from benchmarks.machine import description
 from examples.build_demo_assets import MODEL, build
 from trainyard.protocol.run_spec import RunSpec
-from workers.trainers.inference.engine.interface import Pooling, Prompt, Sampling, never
+from workers.trainers.inference.engine.interface import Pooling, Prompt, SamplingParams, never
 from workers.trainers.inference.engine.transformers_engine import TransformersEngine
 from workers.trainers.inference.evaluation.harness.language_model import HarnessModel
 
@@ -105,7 +105,7 @@ def answers(model: Path, requests: int, new: int) -> tuple[Way, Way]:
     engine = engine_of(model, "generate")
     prompts = texts(engine, requests)
     ends = [engine.tokenizer.eos_token_id]
-    sampling = Sampling(max_new_tokens=new)
+    sampling = SamplingParams(max_new_tokens=new)
 
     def together() -> object:
         return engine.generate([Prompt(tokens=tokens) for tokens in prompts], sampling)
@@ -168,7 +168,7 @@ def batch(model: Path, folder: Path, requests: int, new: int) -> tuple[Way, Way]
     job = shard_of(folder / "job", model, task, [{"prompt": text} for text in plain_texts(requests)], "cpu")
     engine = engine_of(model, "generate")
     prompts = [Prompt(tokens=tokens) for tokens in texts(engine, requests)]
-    return job, lambda: engine.generate(prompts, Sampling(max_new_tokens=new))
+    return job, lambda: engine.generate(prompts, SamplingParams(max_new_tokens=new))
 
 
 def harness(model: Path, given: argparse.Namespace) -> Iterator[tuple[str, tuple[Way, Way]]]:

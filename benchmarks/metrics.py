@@ -25,8 +25,8 @@ from sqlalchemy import text
 
 from app.database.engine import Database, make_engine
 from app.migrations.runner import upgrade
-from app.services.telemetry import progress, summaries
-from app.services.telemetry.progress import MetricPoint, Reports
+from app.services.telemetry import stored_metrics, summaries
+from app.services.telemetry.stored_metrics import MetricValue, TelemetryReports
 from app.services.telemetry.summaries import SummaryCount
 from benchmarks.machine import description
 from tests.builders.factories import make_attempt, make_job, make_node
@@ -96,7 +96,7 @@ def write(db: Database, job: tuple[str, int], series: int, steps: int) -> dict[s
     for first in range(0, steps, per_batch):
         batch = [point(name, step) for step in range(first, min(steps, first + per_batch)) for name in names]
         began = time.perf_counter()
-        progress.store(db, job_id=job[0], attempt=1, fence=job[1], reports=Reports(points=batch))
+        stored_metrics.store(db, job_id=job[0], attempt=1, fence=job[1], reports=TelemetryReports(points=batch))
         stored = time.perf_counter()
         count.add((p.name, p.step) for p in batch)
         if due := count.due():
@@ -108,9 +108,9 @@ def write(db: Database, job: tuple[str, int], series: int, steps: int) -> dict[s
     return {"store_us_per_point": round(storing * each, 1), "summary_us_per_point": round(summarising * each, 1)}
 
 
-def point(name: str, step: int) -> MetricPoint:
+def point(name: str, step: int) -> MetricValue:
     value = math.nan if step % 333_333 == 7 else math.sin(step / 1000) + (step * 2654435761 % 1000) / 1000
-    return MetricPoint(name=name, step=step, at=datetime.now(UTC), value=value)
+    return MetricValue(name=name, step=step, at=datetime.now(UTC), value=value)
 
 
 def read(api: Api, job_id: str, steps: int, reads: int) -> dict[str, float]:

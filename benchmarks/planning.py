@@ -26,7 +26,7 @@ from typing import Any
 from app.domain.scheduling.cluster_state import ClusterState
 from app.domain.scheduling.fair_share import DeviceQuota, ProjectQuota, QuotaUsage
 from app.domain.scheduling.incremental_planner import IncrementalPlanner
-from app.domain.scheduling.planner import Plan, Planning, Policy
+from app.domain.scheduling.planner import Plan, Planning, SchedulingPolicy
 from app.domain.scheduling.preemption import Running
 from app.domain.scheduling.queue_order import QueuedJob
 from app.domain.scheduling.resources import Device, GpuType, NodeCapacity, Quantities, Request
@@ -41,7 +41,7 @@ RACKS, PROJECTS, TEMPLATES = 40, 50, 100
 IN_USE = 0.95
 TYPES = (("h100", 81_920), ("a100", 81_920), ("a100", 40_960), ("l40s", 49_152))
 NOW = 1e6
-POLICY = Policy(now=NOW, reserve_after_seconds=1800)
+POLICY = SchedulingPolicy(now=NOW, reserve_after_seconds=1800)
 
 
 def main(arguments: list[str]) -> None:

@@ -31,8 +31,8 @@ from app.services.attempts import work_orders
 from app.services.nodes import registry
 from app.services.nodes.registry import NodeReport
 from app.services.requests import wakeups
-from app.services.telemetry import progress
-from app.services.telemetry.progress import MetricPoint, Reports
+from app.services.telemetry import stored_metrics
+from app.services.telemetry.stored_metrics import MetricValue, TelemetryReports
 from config.queues import POOL_THREADS, consume_only
 from config.settings import Settings, load_settings
 from tasks.background.loop import Loop
@@ -107,8 +107,8 @@ def _train(db: Database, job_id: str, attempt: int, seconds: float) -> None:
     work_orders.enter_phase(db, work, JobState.TRAINING, start_step=0)
     time.sleep(max(0.0, ends - time.monotonic()))
     loss = (float(work.document.training_config.environment["X"]) - 1) ** 2
-    point = MetricPoint(name="loss", step=1, at=utc_now(), value=loss)
-    progress.store(db, job_id=job_id, attempt=attempt, fence=work.fence, reports=Reports(points=[point]))
+    point = MetricValue(name="loss", step=1, at=utc_now(), value=loss)
+    stored_metrics.store(db, job_id=job_id, attempt=attempt, fence=work.fence, reports=TelemetryReports(points=[point]))
     work_orders.finish(db, work, Outcome(kind="completed", end_step=1, ran_seconds=seconds), _NO_RETRY)
 
 

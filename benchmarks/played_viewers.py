@@ -41,7 +41,7 @@ class Viewer:
             if not await self._follow():
                 for _ in range(POLLS_BEFORE_STREAM):
                     await self._poll()
-                    await asyncio.sleep(POLL_SECONDS)
+                    await asyncio.sleep(max(POLL_SECONDS, self._pace))
 
     async def _follow(self) -> bool:
         """Read the stream to its end; whether there was one."""

@@ -144,10 +144,10 @@ class _Kept(LocalSession):
 def train(path: Path) -> None:
     """One training in this process; its metrics as one line of JSON."""
     # Only here: the process that compares has no use for torch.
-    from workers.trainers import distributed, left_out, registry  # noqa: PLC0415
+    from workers.trainers import distributed, hidden_packages, registry  # noqa: PLC0415
 
     spec = RunSpec.read(path)
-    left_out.leave_out([spec.framework], [])
+    hidden_packages.leave_out([spec.framework], [])
     trainer = registry.load(spec.framework, spec.training_type)
     distributed.join(spec)
     session = _Kept(Identity.of(spec, rank=0))

@@ -26,13 +26,13 @@ from pathlib import Path
 from app.host.overlays import lack_of_overlays
 from app.host.own_users import lack_of_own_users, uid_range
 from benchmarks.machine import description
-from workers.sandbox.control_groups import Limits, find_hierarchies, joining
+from workers.sandbox.control_groups import GroupLimits, find_hierarchies, joining
 from workers.sandbox.own_user import take_user
 from workers.sandbox.sandbox import Bubblewrap, ProcessGroup, Sandbox
 from workers.sandbox.spec import FilesystemView, ImageRoot, SandboxSpec
 
 PROGRAM = ("true",)
-LIMITS = Limits(memory_mb=1024, processes=100, cpus=1.0)
+LIMITS = GroupLimits(memory_mb=1024, processes=100, cpus=1.0)
 ALONE = "alone"
 UIDS = "700000-765535"
 BUSYBOX = Path("/bin/busybox")  # of Debian's busybox-static

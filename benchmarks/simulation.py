@@ -17,23 +17,23 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from app.domain.scheduling.planner import Policy
+from app.domain.scheduling.planner import SchedulingPolicy
 from benchmarks.machine import description
 from simulation import comparing
-from simulation.calibrating import Estimates, calibrate
+from simulation.calibrating import RecordedEstimates, calibrate
 from simulation.chart import draw, duration
 from simulation.generating import Workload, make_cluster, make_trace
 from simulation.jobs import Behaviour
-from simulation.measuring import Report, measure
+from simulation.measuring import ReplayReport, measure
 from simulation.planners import POLICIES, planned
 from simulation.replay import Replay, replay
-from simulation.trace import Cluster
+from simulation.trace import ReplayCluster
 
 RESERVE_AFTER_SECONDS = 1800.0  # the default of the setting
-POLICY = Policy(reserve_after_seconds=RESERVE_AFTER_SECONDS)
+POLICY = SchedulingPolicy(reserve_after_seconds=RESERVE_AFTER_SECONDS)
 # How well running jobs know what they have left: exactly, and within about a fifth, and within about a half.
 ETA_SIGMAS = (0.0, 0.2, 0.5)
-Results = dict[str, tuple[Replay, Report]]
+Results = dict[str, tuple[Replay, ReplayReport]]
 
 
 def main(arguments: list[str]) -> None:
@@ -67,13 +67,13 @@ def compared(workload: Workload) -> Results:
     return comparing.compare(make_trace(workload), make_cluster(workload), POLICIES, POLICY, Behaviour())
 
 
-def medians(reports: Iterable[Report]) -> dict[str, float]:
+def medians(reports: Iterable[ReplayReport]) -> dict[str, float]:
     """Of the seeds."""
     figures = [figures_of(report) for report in reports]
     return {name: round(statistics.median(each[name] for each in figures), 4) for name in figures[0]}
 
 
-def figures_of(report: Report) -> dict[str, float]:
+def figures_of(report: ReplayReport) -> dict[str, float]:
     waits, large = report.waits["all"][""], report.waits["devices"]["8"]
     return {
         "utilisation": report.utilisation["h100"],
@@ -111,8 +111,8 @@ def calibrations(workload: Workload) -> Iterable[dict[str, Any]]:
     trace, cluster = make_trace(workload), make_cluster(workload)
     plain = [replace(job, project="default", priority=5, is_preemptible=False) for job in trace]
     for sigma in ETA_SIGMAS:
-        for said, jobs, place in (("as made", trace, cluster), ("one line", plain, Cluster(nodes=cluster.nodes))):
-            estimates = Estimates()
+        for said, jobs, place in (("as made", trace, cluster), ("one line", plain, ReplayCluster(nodes=cluster.nodes))):
+            estimates = RecordedEstimates()
             done = replay(jobs, place, planned(POLICY), Behaviour(eta_sigma=sigma), watch=estimates)
             found = asdict(calibrate(estimates.found, done.outcomes))
             yield {"jobs": said, "eta_sigma": sigma, **{name: round(value, 3) for name, value in found.items()}}

@@ -1,4 +1,5 @@
-"""Sweeps: from a trial's end to the next trial, what early stopping and TPE are worth, and many short trials (B12).
+"""Sweeps: from a trial's end to the next trial, from a report to its decision, what early stopping and TPE are worth,
+and many short trials (B12).
 
     python -m benchmarks.sweeps [--observed 100,1000] [--rounds 30] [--together 1] [--databases sqlite,postgresql]
         [--trials 10000]
@@ -6,11 +7,12 @@
 The loop of a coordinator takes a sweep further in this process, with the process of the method as in the product, on a
 database with as many trials that have ended as ``--observed`` says. A round: a job ends, and the time runs until the
 next trial and its job are stored. With ``--together`` as many jobs end, and the time is that until as many trials are
-stored, for which there is no goal. Beside it stand SQL statements and processor time for a trial, that of the method's
-process and of the database included, which hardly depend on other load of the machine. Nothing trains: the losses by
-which the worth is measured are those of a made-up bowl, whose values fall with the steps. Then a real coordinator runs
-`--trials` short trials (`benchmarks/sweep_trials.py`; 0: none). One JSON line on standard output, a table on standard
-error.
+stored, for which there is no goal. A decision is that about a report at a rung, by ``asha``, with as many reports of
+others there; the time is that of the step, before which the loop waits up to half a second. Beside them stand SQL
+statements and processor time for a trial, that of the method's process and of the database included, which hardly
+depend on other load of the machine. Nothing trains: the losses by which the worth is measured are those of a made-up
+bowl, whose values fall with the steps. Then a real coordinator runs `--trials` short trials
+(`benchmarks/sweep_trials.py`; 0: none). One JSON line on standard output, a table on standard error.
 """
 
 import argparse
@@ -22,7 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +37,7 @@ from app.domain.sweeps.observations import Observation
 from app.domain.sweeps.rungs import RungReport, judge, rungs_of
 from app.domain.sweeps.space import Space
 from app.domain.sweeps.spec import SweepSpec
-from app.models import Sweep, Trial
+from app.models import Sweep, Trial, TrialReport
 from app.models.base import utc_now
 from app.services.operations.bootstrap import prepare
 from app.services.sweeps.search.suggestions import Suggestions
@@ -43,6 +45,7 @@ from benchmarks import servers, sweep_trials
 from benchmarks.machine import description
 from benchmarks.processor_time import seconds_by_child
 from config.settings import load_settings
+from tasks.background.sweeping import REPORTS_SECONDS
 from tests.builders.factories import make_node
 from tests.builders.statements import statements
 from tests.builders.sweep_runs import SweepRun
@@ -50,6 +53,7 @@ from tests.systems.apps import SECRET_KEY, Api
 
 METHODS = ("random", "tpe")
 END_TO_NEXT_SECONDS = {"random": 0.1, "tpe": 0.5}  # goals, p95 with 1,000 trials
+DECISION_SECONDS = 1.0  # p95, of which the loop waits up to REPORTS_SECONDS
 STEPS_SHARE, GAP_SHARE = 0.4, 0.7
 PARAMETERS: dict[str, Any] = {
     "learning_rate": {"type": "double", "min": 1e-5, "max": 1e-1, "scale": "log"},
@@ -72,11 +76,13 @@ def main(arguments: list[str]) -> None:
     kinds = given.databases.split(",")
     observed = [int(each) for each in given.observed.split(",")]
     nexts = [row for kind in kinds for row in ends_to_nexts(kind, observed, given.rounds, given.together)]
+    decisions = [row for kind in kinds for row in reports_to_decisions(kind, observed, given.rounds)]
     report = {
         "benchmark": "sweeps",
         "rounds": given.rounds,
         "together": given.together,
         "end_to_next": nexts,
+        "report_to_decision": decisions,
         "worth": {"asha_steps": asha_steps(27), "tpe_gap": tpe_gap(trials=60, parallel=8, seeds=range(10))},
         "machine": description(),
     }
@@ -88,19 +94,31 @@ def main(arguments: list[str]) -> None:
 
 
 def ends_to_nexts(kind: str, observed: Sequence[int], rounds: int, together: int) -> Iterator[dict[str, Any]]:
+    with _served(kind, devices=2 * together) as api:
+        for method in METHODS:
+            for number in observed:
+                found = _end_to_next(api, method, number, rounds, together)
+                yield {"database": kind, "method": method, "observed": number, **found}
+
+
+def reports_to_decisions(kind: str, observed: Sequence[int], rounds: int) -> Iterator[dict[str, Any]]:
+    with _served(kind, devices=rounds) as api:
+        for number in observed:
+            yield {"database": kind, "observed": number, **_report_to_decision(api, number, rounds)}
+
+
+@contextmanager
+def _served(kind: str, *, devices: int) -> Iterator[Api]:
+    """The API on a new database with a node of so many devices."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="trainyard-sweeps-")))
         (url,) = servers.databases(kind, folder, stack, ("trainyard",))
         data = {"TRAINYARD_DATA_DIR": str(folder / "data"), "TRAINYARD_SECURITY_SECRET_KEY": SECRET_KEY}
         prepare(load_settings({**data, "TRAINYARD_DATABASE_URL": url}))
         db = stack.enter_context(closing(_database(url)))
-        api = Api(db, folder)
         with db.write() as session:
-            make_node(session, "runs-more", devices=2 * together)
-        for method in METHODS:
-            for number in observed:
-                found = _end_to_next(api, method, number, rounds, together)
-                yield {"database": kind, "method": method, "observed": number, **found}
+            make_node(session, "runs-more", devices=devices)
+        yield Api(db, folder)
 
 
 def _database(url: str) -> Database:
@@ -135,6 +153,37 @@ def _end_to_next(api: Api, method: str, observed: int, rounds: int, together: in
             assert run.sweep().next_number == numbers[-1] + 1 + together
         _end_sweep(run)
     return {**_spread(found), "cpu": spent / count, "statements": asked / count}
+
+
+def _report_to_decision(api: Api, observed: int, rounds: int) -> dict[str, float]:
+    """Each of so many running trials reports at the first rung, where as many others as ``observed`` have."""
+    run = SweepRun(
+        api,
+        parameters=PARAMETERS,
+        method={"name": "random", "seed": 1},
+        early_stopping={"name": "asha", "min": 1, "max": 27},
+        budget={"max_trials": 10_000, "parallel_trials": rounds},
+    )
+    _fill(run, observed)
+    with run.db.write() as session:
+        rows = [{**_REPORTED, "sweep_id": run.id, "number": i, "seq": i + 1, "value": i / 7} for i in range(observed)]
+        session.execute(insert(TrialReport), rows)
+    found, spent = [], 0.0
+    with closing(run):
+        _step(run)
+        for trial in run.trials()[observed:]:
+            run.train(trial.number, to=1)
+            own, begun = time.process_time(), time.perf_counter()
+            run.step()
+            found.append(time.perf_counter() - begun)
+            spent += time.process_time() - own
+        assert len(run.reports()) == observed + len(found)
+        assert len(found) == rounds
+        _end_sweep(run)
+    return {**_spread(found), "cpu": spent / rounds}
+
+
+_REPORTED: dict[str, Any] = {"rung": 1, "continues": True, "rank": 1, "compared": 1, "decided_seq": 1, "at": utc_now()}
 
 
 def _step(run: SweepRun) -> None:
@@ -259,6 +308,13 @@ def table(report: Mapping[str, Any]) -> str:
         f"| {row['database']} | {row['method']} | {row['observed']} | {row['p50']:.3f} s | {row['p95']:.3f} s "
         f"| {_goal(report['together'], row)} | {row['cpu']:.3f} s | {row['statements']:.1f} |"
         for row in report["end_to_next"]
+    ]
+    lines += ["", "| database | reports at the rung | report → decision p50 | p95 | goal | processor time |"]
+    lines += ["|---|---|---|---|---|---|"]
+    lines += [
+        f"| {row['database']} | {row['observed']} | {row['p50']:.3f} s | {row['p95']:.3f} s "
+        f"| ≤ {DECISION_SECONDS - REPORTS_SECONDS} s | {row['cpu']:.3f} s |"
+        for row in report["report_to_decision"]
     ]
     worth = report["worth"]
     asha = worth["asha_steps"]

@@ -74,6 +74,7 @@ def main(arguments: list[str]) -> None:
     with ExitStack() as stack:
         folder = Path(tempfile.mkdtemp(prefix="trainyard-viewers-"))
         stack.callback(shutil.rmtree, folder)
+        say(f"a server with {given.jobs} jobs")
         server = stack.enter_context(serving(folder, given.jobs, stack))
         load(server, given.rate, WARM_UP_SECONDS)
         rounds = [pair_of_rounds(server, given, number) for number in range(given.rounds)]
@@ -85,6 +86,11 @@ def main(arguments: list[str]) -> None:
         sys.exit(f"not measured: {'; '.join(missing)}")
     if found["change"] > MOST_CHANGE:
         sys.exit(f"exceeded: p99 changed by {100 * found['change']:.1f} % > {100 * MOST_CHANGE:g} %")
+
+
+def say(what: str) -> None:
+    """How far it is, on standard error: a run takes some minutes."""
+    print(f"{time.strftime('%X')} {what}", file=sys.stderr, flush=True)
 
 
 @contextmanager
@@ -157,6 +163,7 @@ def unmeasured(found: dict[str, Any], given: argparse.Namespace) -> list[str]:
 
 def one_round(server: Server, given: argparse.Namespace, viewers: int) -> dict[str, Any]:
     """Milliseconds of every request, and what the server and the viewers did meanwhile."""
+    say(f"{given.seconds:g} s with {viewers} viewers")
     with ExitStack() as stack:
         counts: dict[str, int] = {}
         if viewers:

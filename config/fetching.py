@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from config.values import rules
 from config.values.fields import setting
@@ -10,6 +11,17 @@ from config.values.fields import setting
 @dataclass(frozen=True, kw_only=True)
 class FetchSettings:
     allow: tuple[str, ...] = setting((), "comma-separated private hosts or networks that URIs may name")
+    proxy: str = setting(
+        "",
+        "HTTP proxy, as http://host:port, through which models, data, code and packages of public hosts are fetched; "
+        "empty: none",
+        rules.http_url,
+    )
+    proxy_user: str = setting("", "its user; empty: it asks for none")
+    proxy_secret: str = setting("", "its user's password")
+    no_proxy: tuple[str, ...] = setting(
+        (), "comma-separated hosts, domains as .example.org, and networks that are reached without the proxy"
+    )
     max_bytes: int = setting(
         200 * 1024**3, "largest data source or model that is fetched, all its files together", rules.at_least_one
     )
@@ -75,6 +87,11 @@ class FetchSettings:
         if unknown := sorted({*self.pvc_shared_writable} - {*self.pvc_shared}):
             names = ", ".join(unknown)
             problems.append(f"TRAINYARD_FETCH_PVC_SHARED_WRITABLE: {names}: name it in TRAINYARD_FETCH_PVC_SHARED, too")
+        parts = urlsplit(self.proxy)
+        if self.proxy and (parts.scheme != "http" or parts.path not in ("", "/")):
+            problems.append("TRAINYARD_FETCH_PROXY: expected http://host:port, which is asked for TLS by CONNECT")
+        if self.proxy_secret and not self.proxy_user:
+            problems.append("TRAINYARD_FETCH_PROXY_SECRET: set TRAINYARD_FETCH_PROXY_USER, too")
         for scheme in ("s3", "oci", "obs"):
             if bool(getattr(self, f"{scheme}_key")) != bool(getattr(self, f"{scheme}_secret")):
                 names = f"TRAINYARD_FETCH_{scheme.upper()}_KEY and TRAINYARD_FETCH_{scheme.upper()}_SECRET"

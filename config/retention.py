@@ -10,14 +10,26 @@ from config.values.fields import setting
 class RetentionSettings:
     enabled: bool = setting(False, "coordinators apply these rules once an hour, in addition to `trainyard db prune`")
     jobs_days: int = setting(
-        0, "ended jobs and all their data are deleted this many days after their end; 0: never", rules.not_negative
+        0,
+        "ended jobs and all their data are deleted this many days after their end, trials after that of their sweep; "
+        "0: never",
+        rules.not_negative,
+    )
+    sweeps_days: int = setting(
+        0,
+        "ended sweeps and the records of their trials are deleted this many days after their end, without the jobs; "
+        "0: never",
+        rules.not_negative,
     )
     checkpoints_days: int = setting(
         0, "checkpoints of ended jobs that no job resumes from; 0: as long as their job", rules.not_negative
     )
     logs_days: int = setting(0, "log lines of ended jobs; 0: as long as their job", rules.not_negative)
     metrics_days: int = setting(0, "metric points of ended jobs; 0: as long as their job", rules.not_negative)
-    events_days: int = setting(0, "histories of ended jobs; 0: as long as their job", rules.not_negative)
+    events_days: int = setting(0, "histories of ended jobs and sweeps; 0: as long as these", rules.not_negative)
+    files_days: int = setting(
+        0, "uploaded files that nothing stored names, after their upload; 0: until they are deleted", rules.not_negative
+    )
     audit_days: int = setting(0, "entries of the audit trail; 0: forever", rules.not_negative)
     usage_days: int = setting(0, "what keys have used of models, by day; 0: forever", rules.not_negative)
     checkpoints_max_bytes: int = setting(

@@ -285,7 +285,7 @@ def _parse_bool(raw: str) -> bool:
     return values[raw.lower()]
 
 
-_SECRETS_OF_OTHERS = {"s3_secret", "oci_secret", "obs_secret", "token_exchange_secret", "client_secret"}
+_SECRETS_OF_OTHERS = {"s3_secret", "oci_secret", "obs_secret", "token_exchange_secret", "client_secret", "proxy_secret"}
 _SECRET = frozenset({"password", "secret_key", *_SECRETS_OF_OTHERS})
 _PARSERS: dict[Any, Callable[[str], Any]] = {
     str: str,

@@ -15,7 +15,7 @@ from app.schemas.inference import (
     SubmitInferenceSchema,
 )
 from app.schemas.interactive import NewSessionSchema
-from app.schemas.spec.benchmarks import BenchmarkSchema, Dataset, PlannedEvaluationSchema, RequirementSchema
+from app.schemas.spec.benchmarks import BenchmarkSchema, DatasetField, PlannedEvaluationSchema, RequirementSchema
 from app.schemas.spec.data_config import DataConfigSchema, FilterSchema, PreprocessSchema, SamplingSchema, SourceSchema
 from app.schemas.spec.interactive_config import InteractiveConfigSchema, PortSchema, ReadinessProbeSchema
 from app.schemas.spec.output_config import CheckpointConfigSchema, OutputConfigSchema
@@ -54,7 +54,7 @@ from app.schemas.tuning.sweeps import (
     MethodSchema,
     Objectives,
     ObjectiveSchema,
-    Parallel,
+    ParallelField,
     WarmStartSchema,
 )
 
@@ -67,10 +67,10 @@ _KINDS: tuple[tuple[type[fields.Field[Any]], str], ...] = (
     (TextMap, "object of texts"),
     (FreeObject, "object"),
     (ModelDefinition, "true, or object"),
-    (Dataset, "text, or object"),
+    (DatasetField, "text, or object"),
     (fields.Nested, "object"),
     (Objectives, "object, or list of objects"),
-    (Parallel, "whole number, or `free`"),
+    (ParallelField, "whole number, or `free`"),
     (OneOrSeveral, "text, or list of texts"),
     (Text, "text"),
     (fields.String, "text"),

@@ -17,7 +17,7 @@ from app.compat.ome.manifests import BaseModelSchema, RuntimeSchema, TrainingJob
 from app.compat.runai.documents.requests import DistributedSchema, TrainingSchema
 from app.compat.runai.fields import FIELDS as RUNAI
 from app.schemas.jobs import SubmitJobSchema
-from app.schemas.spec.field_verdicts import Table, Verdict, field_paths
+from app.schemas.spec.field_verdicts import FieldVerdict, Table, field_paths
 from app.schemas.spec.job_fields import FIELDS as NATIVE
 from scripts.document_fields import cell
 
@@ -48,10 +48,10 @@ VOCABULARIES: tuple[Vocabulary, ...] = (
 
 def counts() -> str:
     """How many fields of each system have which verdict."""
-    lines = ["| system | fields | " + " | ".join(Verdict) + " |", "|---|" + "--:|" * (len(Verdict) + 1)]
+    lines = ["| system | fields | " + " | ".join(FieldVerdict) + " |", "|---|" + "--:|" * (len(FieldVerdict) + 1)]
     for vocabulary in VOCABULARIES:
         found = Counter(rule.verdict for rule in vocabulary.table.values())
-        numbers = [len(vocabulary.table), *(found[verdict] for verdict in Verdict)]
+        numbers = [len(vocabulary.table), *(found[verdict] for verdict in FieldVerdict)]
         lines.append(f"| {vocabulary.title} | " + " | ".join(map(str, numbers)) + " |")
     return "\n".join(lines)
 

@@ -13,7 +13,7 @@ from app.domain.batches.events import BatchEventType
 from app.domain.errors import ERROR_TYPES
 from app.domain.evaluations.catalog import BENCHMARKS
 from app.domain.evaluations.judging import PARAMETERS as OF_JUDGES
-from app.domain.evaluations.parameters import Parameter
+from app.domain.evaluations.parameters import BenchmarkParameter
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.retry_policy import describe as describe_recovery
 from app.domain.lifecycle.retry_policy import may_retry
@@ -141,7 +141,7 @@ def benchmark_types() -> str:
 
 def benchmark_parameters() -> str:
     """Every parameter of benchmarks, with those that have it; equal ones share a row. A judge's have their own page."""
-    users: dict[Parameter, list[str]] = {}
+    users: dict[BenchmarkParameter, list[str]] = {}
     for kind in BENCHMARKS.values():
         for parameter in kind.parameters.values():
             if parameter not in OF_JUDGES:

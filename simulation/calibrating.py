@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from app.domain.scheduling.preemption import Running
 from app.domain.scheduling.start_estimates import LOOK_AHEAD, DeviceRelease, starts
 from simulation.jobs import JobResult
-from simulation.site import View
+from simulation.site import PassInput
 
 # Shorter waits are ignored: planning passes and start-up dominate them.
 LEAST_WAIT_SECONDS = 60.0
@@ -29,7 +29,7 @@ class Calibration:
     late: float
 
 
-class Estimates:
+class RecordedEstimates:
     """Records the first estimate of every job that has one; pass it as ``watch`` of a replay."""
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class Estimates:
             str, tuple[float, float]
         ] = {}  # job → (time of the estimate, estimated seconds until the start)
 
-    def __call__(self, view: View) -> None:
+    def __call__(self, view: PassInput) -> None:
         candidates = [*view.reserved, *(job for line in view.lines.values() for job in line[:LOOK_AHEAD])]
         first = sorted(candidates, key=lambda job: job.place)[:LOOK_AHEAD]
         if all(job.job_id in self.found for job in first):

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from simulation.measuring import Report, Waits, use_over_time
+from simulation.measuring import ReplayReport, WaitTimes, use_over_time
 from simulation.replay import Replay
 
 WIDTH = 960
@@ -19,7 +19,7 @@ _STYLE = (
 )
 
 
-def draw(results: Mapping[str, tuple[Replay, Report]], *, title: str) -> str:
+def draw(results: Mapping[str, tuple[Replay, ReplayReport]], *, title: str) -> str:
     """Draw results by policy: a chart of the devices in use for each, and a bar chart of waits."""
     until = max((done.ended_at for done, _ in results.values()), default=0.0) or 1.0
     projects = sorted({name for done, _ in results.values() for name in use_over_time(done, 1, until)})
@@ -45,7 +45,7 @@ def _legend(colours: Mapping[str, str]) -> list[str]:
 
 
 def _use_chart(
-    name: str, done: Replay, report: Report, colours: Mapping[str, str], place: tuple[int, float]
+    name: str, done: Replay, report: ReplayReport, colours: Mapping[str, str], place: tuple[int, float]
 ) -> list[str]:
     """Stacked areas of the devices in use by project, below a line at the total."""
     top, until = place
@@ -89,7 +89,7 @@ def _steps(line: Sequence[float], wide: float, bottom: float, most: float) -> li
     return found
 
 
-def _waits_chart(waits: Mapping[str, Waits | None], top: int) -> list[str]:
+def _waits_chart(waits: Mapping[str, WaitTimes | None], top: int) -> list[str]:
     """Mean and 95th percentile of the waits for each policy."""
     label = 90
     most = max((each.p95 for each in waits.values() if each is not None), default=0.0) or 1.0

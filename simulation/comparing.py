@@ -4,13 +4,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from app.domain.scheduling.planner import Policy
+from app.domain.scheduling.planner import SchedulingPolicy
 from simulation.chart import duration
 from simulation.jobs import Behaviour
-from simulation.measuring import Report, measure
+from simulation.measuring import ReplayReport, measure
 from simulation.planners import POLICIES
 from simulation.replay import Replay, replay
-from simulation.trace import Cluster, TraceJob
+from simulation.trace import ReplayCluster, TraceJob
 
 HEADS = (
     "policy",
@@ -34,8 +34,12 @@ WAIT_HEADS = ("policy", "jobs by", "", "jobs", "mean", "p50", "p95", "longest")
 
 
 def compare(
-    trace: Sequence[TraceJob], cluster: Cluster, names: Iterable[str], policy: Policy, behaviour: Behaviour
-) -> dict[str, tuple[Replay, Report]]:
+    trace: Sequence[TraceJob],
+    cluster: ReplayCluster,
+    names: Iterable[str],
+    policy: SchedulingPolicy,
+    behaviour: Behaviour,
+) -> dict[str, tuple[Replay, ReplayReport]]:
     """Policy name → its replay and report. Raises KeyError for one that is not in ``POLICIES``."""
     found = {}
     for name in names:
@@ -44,7 +48,7 @@ def compare(
     return found
 
 
-def rows(reports: Mapping[str, Report]) -> list[tuple[Any, ...]]:
+def rows(reports: Mapping[str, ReplayReport]) -> list[tuple[str | int, ...]]:
     """One row per policy, with the columns ``HEADS``."""
     return [
         (
@@ -62,7 +66,7 @@ def rows(reports: Mapping[str, Report]) -> list[tuple[Any, ...]]:
     ]
 
 
-def wait_rows(reports: Mapping[str, Report]) -> list[tuple[Any, ...]]:
+def wait_rows(reports: Mapping[str, ReplayReport]) -> list[tuple[str | int, ...]]:
     """One row per policy and class of jobs, with the columns ``WAIT_HEADS``."""
     return [
         (
@@ -82,7 +86,7 @@ def wait_rows(reports: Mapping[str, Report]) -> list[tuple[Any, ...]]:
     ]
 
 
-def role_rows(reports: Mapping[str, Report]) -> list[tuple[Any, ...]]:
+def role_rows(reports: Mapping[str, ReplayReport]) -> list[tuple[str | int, ...]]:
     """One row per policy and role, with the columns ``ROLE_HEADS``."""
     return [
         (
@@ -102,7 +106,7 @@ def role_rows(reports: Mapping[str, Report]) -> list[tuple[Any, ...]]:
     ]
 
 
-def documents(reports: Mapping[str, Report]) -> dict[str, Any]:
+def documents(reports: Mapping[str, ReplayReport]) -> dict[str, Any]:
     """All measurements for programs; times in seconds."""
     found: dict[str, Any] = {}
     for name, report in reports.items():
@@ -114,7 +118,7 @@ def documents(reports: Mapping[str, Report]) -> dict[str, Any]:
     return {name: _rounded(report) for name, report in found.items()}
 
 
-def _waits(report: Report) -> tuple[str, str, str, str]:
+def _waits(report: ReplayReport) -> tuple[str, str, str, str]:
     each = report.waits["all"].get("")
     return tuple(duration(value) for value in (each.mean, each.p50, each.p95, each.longest)) if each else ("",) * 4  # type: ignore[return-value]
 

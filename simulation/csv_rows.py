@@ -13,7 +13,7 @@ class BadTrace(InvalidRequest):
 
 
 @dataclass(frozen=True)
-class Row:
+class CsvRow:
     """One line of the file; absent and empty columns are missing."""
 
     file: str
@@ -60,7 +60,7 @@ class Row:
         return value
 
 
-def read_rows(file: str, lines: Iterable[str], needed: Collection[str]) -> Iterator[Row]:
+def read_rows(file: str, lines: Iterable[str], needed: Collection[str]) -> Iterator[CsvRow]:
     """Raises BadTrace when the header lacks a needed column, or a line has more values than the header."""
     reader = csv.DictReader(lines, restkey="")
     missing = sorted(set(needed) - set(reader.fieldnames or ()))
@@ -69,4 +69,4 @@ def read_rows(file: str, lines: Iterable[str], needed: Collection[str]) -> Itera
     for values in reader:
         if "" in values:
             raise BadTrace(f"{file}, line {reader.line_num}: has more values than the header has columns")
-        yield Row(file, reader.line_num, {name: (value or "").strip() for name, value in values.items()})
+        yield CsvRow(file, reader.line_num, {name: (value or "").strip() for name, value in values.items()})

@@ -6,11 +6,11 @@ from math import inf
 
 from app.domain.scheduling.fair_share import ProjectQuota
 from simulation.jobs import JobResult
-from simulation.trace import Cluster
+from simulation.trace import ReplayCluster
 
 
 @dataclass(frozen=True, kw_only=True)
-class Share:
+class DeviceTimeShare:
     """Device-seconds of a project within a period."""
 
     got: float
@@ -31,7 +31,9 @@ def jain(values: Sequence[float]) -> float:
     return sum(values) ** 2 / (len(values) * squares) if squares else 1.0
 
 
-def shares(cluster: Cluster, outcomes: Iterable[JobResult], *, since: float, until: float) -> dict[str, Share]:
+def shares(
+    cluster: ReplayCluster, outcomes: Iterable[JobResult], *, since: float, until: float
+) -> dict[str, DeviceTimeShare]:
     """Project → its share between the two times; of GPUs where there are any, else of CPU slots.
 
     At any moment a project is entitled to its deserved devices as far as it has work for them, and to its weighted part
@@ -48,7 +50,7 @@ def shares(cluster: Cluster, outcomes: Iterable[JobResult], *, since: float, unt
     for seconds, demands in _spells(mine, since, until):
         for project, amount in _entitlements(capacity, kind, demands, cluster.quotas).items():
             entitled[project] += amount * seconds
-    return {name: Share(got=got[name], entitled=entitled[name]) for name in sorted(got)}
+    return {name: DeviceTimeShare(got=got[name], entitled=entitled[name]) for name in sorted(got)}
 
 
 # (devices requested by a project's non-preemptible jobs, by its preemptible jobs)

@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from app.domain.scheduling.fair_share import DeviceQuota, ProjectQuota
 from app.domain.scheduling.resources import Device, GpuType, NodeCapacity, Request
-from simulation.trace import Cluster, TraceJob
+from simulation.trace import ReplayCluster, TraceJob
 
 SIZES: Mapping[int, float] = MappingProxyType({1: 0.62, 2: 0.14, 4: 0.13, 8: 0.11})
 LONGEST_SECONDS = 3 * 86_400.0
@@ -42,7 +42,7 @@ class Workload:
     wide: float = 0.0  # fraction of the whole-node jobs that take two or four nodes
 
 
-def make_cluster(workload: Workload) -> Cluster:
+def make_cluster(workload: Workload) -> ReplayCluster:
     """Nodes and project quotas of the workload."""
     nodes = [_node(workload, number) for number in range(workload.nodes)]
     gpus = workload.nodes * workload.gpus
@@ -50,7 +50,7 @@ def make_cluster(workload: Workload) -> Cluster:
         name: ProjectQuota(devices={"cuda": DeviceQuota(deserved=round(deserved * gpus))})
         for name, (_, deserved) in workload.projects.items()
     }
-    return Cluster(nodes=nodes, quotas=quotas)
+    return ReplayCluster(nodes=nodes, quotas=quotas)
 
 
 def make_trace(workload: Workload) -> list[TraceJob]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from simulation.fairness import Share, jain, shares
+from simulation.fairness import DeviceTimeShare, jain, shares
 from simulation.jobs import JobResult
 from simulation.replay import Replay
 from simulation.role_use import RoleUse, role_use
@@ -23,7 +23,7 @@ CLASSES: Mapping[str, Callable[[TraceJob], str]] = MappingProxyType(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Waits:
+class WaitTimes:
     """Seconds until the first start, of jobs that started."""
 
     jobs: int
@@ -34,7 +34,7 @@ class Waits:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
+class ReplayReport:
     """Utilisation and shares cover the period of arrivals: the tail of the last jobs says little.
 
     ``goodput``: fraction of the used device time that was lasting work; not starts, saves and lost work.
@@ -45,8 +45,8 @@ class Report:
     refused: int
     never_started: int
     utilisation: Mapping[str, float]  # device type → fraction in use
-    waits: Mapping[str, Mapping[str, Waits]]  # class → value → waits
-    shares: Mapping[str, Share]
+    waits: Mapping[str, Mapping[str, WaitTimes]]  # class → value → waits
+    shares: Mapping[str, DeviceTimeShare]
     fairness: float
     preemptions: int
     lost_device_hours: float
@@ -56,7 +56,7 @@ class Report:
     roles: Mapping[str, RoleUse]
 
 
-def measure(done: Replay) -> Report:
+def measure(done: Replay) -> ReplayReport:
     """The report on a replay."""
     outcomes = done.outcomes
     since = min((outcome.job.arrives_at for outcome in outcomes), default=0.0)
@@ -64,7 +64,7 @@ def measure(done: Replay) -> Report:
     by_project = shares(done.cluster, outcomes, since=since, until=until)
     used = sum(stay.device_seconds for outcome in outcomes for stay in outcome.stays)
     worked = sum(outcome.job.seconds * outcome.stays[-1].amount for outcome in outcomes if outcome.ended_at is not None)
-    return Report(
+    return ReplayReport(
         jobs=len(outcomes),
         finished=sum(outcome.ended_at is not None for outcome in outcomes),
         refused=sum(bool(outcome.refused) for outcome in outcomes),
@@ -95,16 +95,16 @@ def use_over_time(done: Replay, points: int, until: float) -> dict[str, list[flo
     return dict(sorted(found.items()))
 
 
-def waits_of(seconds: Sequence[float]) -> Waits:
+def waits_of(seconds: Sequence[float]) -> WaitTimes:
     """Percentiles by nearest rank: each is the wait of a job. Raises ValueError without any waits."""
     if not seconds:
         raise ValueError("there are no waits")
     line = sorted(seconds)
     p50, p95 = (line[max(0, math.ceil(part * len(line)) - 1)] for part in (0.5, 0.95))
-    return Waits(jobs=len(line), mean=sum(line) / len(line), p50=p50, p95=p95, longest=line[-1])
+    return WaitTimes(jobs=len(line), mean=sum(line) / len(line), p50=p50, p95=p95, longest=line[-1])
 
 
-def _waits(outcomes: Iterable[JobResult], class_of: Callable[[TraceJob], str]) -> dict[str, Waits]:
+def _waits(outcomes: Iterable[JobResult], class_of: Callable[[TraceJob], str]) -> dict[str, WaitTimes]:
     found: dict[str, list[float]] = {}
     for outcome in outcomes:
         if outcome.wait_seconds is not None:

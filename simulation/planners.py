@@ -6,16 +6,16 @@ from math import inf
 from types import MappingProxyType
 
 from app.domain.scheduling.filters import choose_devices, share_on
-from app.domain.scheduling.gang_placement import Part, alike_in
+from app.domain.scheduling.gang_placement import GangPart, alike_in
 from app.domain.scheduling.placement import Placement
-from app.domain.scheduling.planner import Plan, Planning, Policy
+from app.domain.scheduling.planner import Plan, Planning, SchedulingPolicy
 from app.domain.scheduling.planning_pass import run_pass
 from app.domain.scheduling.queue_order import QueuedJob
 from app.domain.scheduling.resources import NodeCapacity
 from app.domain.scheduling.roles.packing import pack
 from app.domain.scheduling.scoring import Weights
 from simulation.replay import Planner
-from simulation.site import View
+from simulation.site import PassInput
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,13 +23,13 @@ class NamedPolicy:
     """A policy of the comparison; ``planner`` creates it from the configured policy."""
 
     meaning: str
-    planner: Callable[[Policy], Planner]
+    planner: Callable[[SchedulingPolicy], Planner]
 
 
-def planned(policy: Policy, *, may_preempt: bool = True) -> Planner:
+def planned(policy: SchedulingPolicy, *, may_preempt: bool = True) -> Planner:
     """The coordinator's planner with this policy."""
 
-    def decide(view: View) -> Plan:
+    def decide(view: PassInput) -> Plan:
         planning = Planning(view.nodes, view.accounts, view.running, replace(policy, now=view.now))
         return run_pass(planning, view.reserved, view.windows())
 
@@ -42,7 +42,7 @@ def first_come(*, passing: bool) -> Planner:
     A job that does not fit blocks later ones, unless ``passing``; nothing is ever reserved.
     """
 
-    def decide(view: View) -> Plan:
+    def decide(view: PassInput) -> Plan:
         nodes = {node.name: node for node in sorted(view.nodes, key=lambda node: node.name)}
         placements: list[Placement] = []
         line = sorted((job for line in view.lines.values() for job in line), key=lambda job: (job.since, job.job_id))
@@ -65,19 +65,19 @@ def _first_fit(job: QueuedJob, nodes: dict[str, NodeCapacity]) -> Placement | No
     if request.roles:
         packed = pack(request, nodes.values())
         return None if packed is None else _given(job, list(packed), nodes)
-    found: dict[str, list[Part]] = {}  # device type → on the first nodes by name
+    found: dict[str, list[GangPart]] = {}  # device type → on the first nodes by name
     for node in nodes.values():
         for alike in alike_in(request, node):
             devices = choose_devices(request, alike)
             if devices is not None:
                 parts = found.setdefault(devices[0].type if request.is_gang else "", [])
-                parts.append(Part(node=node.name, devices=devices))
+                parts.append(GangPart(node=node.name, devices=devices))
                 if len(parts) == request.node_count:
                     return _given(job, parts, nodes)
     return None
 
 
-def _given(job: QueuedJob, parts: list[Part], nodes: dict[str, NodeCapacity]) -> Placement:
+def _given(job: QueuedJob, parts: list[GangPart], nodes: dict[str, NodeCapacity]) -> Placement:
     placement = Placement.of(job.job_id, parts)
     share = share_on(job.request, placement.devices[0])
     for part in parts:

@@ -17,7 +17,7 @@ from types import MappingProxyType
 
 from app.domain.scheduling.resources import Device, GpuType, NodeCapacity, Request, gpu_types_of, normalise_gpu_type
 from app.domain.units import WHOLE
-from simulation.csv_rows import BadTrace, Row, read_rows
+from simulation.csv_rows import BadTrace, CsvRow, read_rows
 from simulation.role_columns import FAILURES, ROLES, failures_text, roles_text, with_roles
 from simulation.trace import TraceJob
 
@@ -53,9 +53,9 @@ class Format:
     """Required columns and row parsers of a format; a parser returns None for a row to skip."""
 
     job_columns: frozenset[str]
-    job: Callable[[Row], TraceJob | None]
+    job: Callable[[CsvRow], TraceJob | None]
     node_columns: frozenset[str]
-    node: Callable[[Row], NodeCapacity]
+    node: Callable[[CsvRow], NodeCapacity]
 
 
 def read_trace(file: str, lines: Iterable[str]) -> list[TraceJob]:
@@ -155,7 +155,7 @@ def _unknown(file: str, columns: Mapping[str, frozenset[str]]) -> BadTrace:
     return BadTrace(f"{file}, line 1: the header matches no known format; required columns: {known}")
 
 
-def _own_job(row: Row) -> TraceJob:
+def _own_job(row: CsvRow) -> TraceJob:
     gpus = row.whole("gpus", 1)
     share = round(WHOLE * row.number("gpu_fraction", 1.0, least=0.01))
     nodes = row.whole("nodes", 1, least=1)
@@ -190,7 +190,7 @@ def _own_job(row: Row) -> TraceJob:
     return with_roles(row, job)
 
 
-def _own_node(row: Row) -> NodeCapacity:
+def _own_node(row: CsvRow) -> NodeCapacity:
     name, memory_mb = normalise_gpu_type(row.text("gpu_type", "gpu"))
     return _node(
         row,
@@ -203,7 +203,7 @@ def _own_node(row: Row) -> NodeCapacity:
     )
 
 
-def _openb_job(row: Row) -> TraceJob | None:
+def _openb_job(row: CsvRow) -> TraceJob | None:
     if not row.has("scheduled_time"):
         return None  # it never ran, so its runtime is unknown
     created, started = row.number("creation_time"), row.number("scheduled_time")
@@ -233,7 +233,7 @@ def _openb_job(row: Row) -> TraceJob | None:
     )
 
 
-def _openb_node(row: Row) -> NodeCapacity:
+def _openb_node(row: CsvRow) -> NodeCapacity:
     cores = row.whole("cpu_milli") // 1000
     # Many jobs without a GPU run on a machine: they share its cores and memory, and need a slot each.
     return _node(
@@ -248,7 +248,7 @@ def _openb_node(row: Row) -> NodeCapacity:
 
 
 def _node(
-    row: Row, name_column: str, *, gpus: int, model: GpuType, slots: int, cpu_cores: int, ram_mb: int
+    row: CsvRow, name_column: str, *, gpus: int, model: GpuType, slots: int, cpu_cores: int, ram_mb: int
 ) -> NodeCapacity:
     if not row.has(name_column):
         raise row.bad(name_column, "the node's name")

@@ -17,8 +17,8 @@ from app.domain.scheduling.planner import Plan
 from app.domain.scheduling.roles import reasons
 from app.domain.scheduling.roles.packing import can_pack
 from simulation.jobs import Behaviour, JobResult, Worker
-from simulation.site import SimulatedCluster, View
-from simulation.trace import Cluster, TraceJob
+from simulation.site import PassInput, SimulatedCluster
+from simulation.trace import ReplayCluster, TraceJob
 
 # Limit for a planner that keeps changing reservations while nothing runs and no job is to arrive.
 IDLE_PASSES = 50
@@ -29,7 +29,7 @@ _ROUNDING = 1e-6  # seconds
 class Planner:
     """A planner; ``wakes_after_seconds``: waiting time of a job after which its decisions may change."""
 
-    decide: Callable[[View], Plan]
+    decide: Callable[[PassInput], Plan]
     wakes_after_seconds: float = inf
     may_preempt: bool = True
 
@@ -38,7 +38,7 @@ class Planner:
 class Replay:
     """Result of a replay; ``outcomes`` are in the order of the trace."""
 
-    cluster: Cluster
+    cluster: ReplayCluster
     outcomes: Sequence[JobResult]
     passes: int
     ended_at: float
@@ -46,12 +46,12 @@ class Replay:
 
 def replay(
     trace: Iterable[TraceJob],
-    cluster: Cluster,
+    cluster: ReplayCluster,
     planner: Planner,
     behaviour: Behaviour | None = None,
     *,
     pass_seconds: float = 1.0,
-    watch: Callable[[View], None] = lambda _view: None,
+    watch: Callable[[PassInput], None] = lambda _view: None,
 ) -> Replay:
     """Replay until the last job that can start has ended.
 
@@ -71,7 +71,9 @@ class _Event:
 
 
 class _Simulation:
-    def __init__(self, cluster: Cluster, planner: Planner, behaviour: Behaviour, watch: Callable[[View], None]) -> None:
+    def __init__(
+        self, cluster: ReplayCluster, planner: Planner, behaviour: Behaviour, watch: Callable[[PassInput], None]
+    ) -> None:
         self._cluster = cluster
         self._planner = planner
         self._behaviour = behaviour

@@ -11,8 +11,8 @@ from dataclasses import replace
 from app.domain.scheduling.resources import Request, RoleRequest
 from app.domain.spec.roles import ROLE_NAME
 from app.domain.spec.rules.roles import MOST_INSTANCES
-from simulation.csv_rows import Row
-from simulation.trace import Failure, TraceJob
+from simulation.csv_rows import CsvRow
+from simulation.trace import InstanceFailure, TraceJob
 
 ROLES, FAILURES = "roles", "role_failures"
 _TASK = ":task"
@@ -21,7 +21,7 @@ _FAILURE = re.compile(rf"({ROLE_NAME.pattern})@(\d{{1,9}}(?:\.\d{{1,3}})?)", re.
 _RULE = "words NAME=COUNTxGPUS, such as trainer=1x4 rollout=3x1:task, each name once"
 
 
-def with_roles(row: Row, job: TraceJob) -> TraceJob:
+def with_roles(row: CsvRow, job: TraceJob) -> TraceJob:
     """The job with the roles of its row, each of whose instances has the row's other amounts. Raises BadTrace."""
     if not row.has(ROLES):
         if row.has(FAILURES):
@@ -72,10 +72,10 @@ def _seconds(value: float) -> str:
     return f"{value:.3f}".rstrip("0").rstrip(".")
 
 
-def _failures(row: Row, job: TraceJob, request: Request) -> tuple[Failure, ...]:
+def _failures(row: CsvRow, job: TraceJob, request: Request) -> tuple[InstanceFailure, ...]:
     known = {role.role for role in request.roles}
     found = [_FAILURE.fullmatch(word) for word in row.text(FAILURES).split()]
-    made = [Failure(role=match[1], after_seconds=float(match[2])) for match in found if match is not None]
+    made = [InstanceFailure(role=match[1], after_seconds=float(match[2])) for match in found if match is not None]
     if len(made) < len(found) or not {each.role for each in made} <= known:
         raise row.bad(FAILURES, f"words NAME@SECONDS, such as rollout@600, with names of {ROLES}")
     if any(each.after_seconds >= job.seconds for each in made):

@@ -13,13 +13,13 @@ from app.domain.scheduling.queue_order import QueuedJob
 from app.domain.scheduling.resources import NOTHING, NodeCapacity, Quantities
 from app.domain.scheduling.serving_order import COMMON, Accounts
 from app.domain.units import WHOLE
-from simulation.trace import Cluster
+from simulation.trace import ReplayCluster
 
 WINDOW = 500  # of each project's line, as the coordinator reads it
 
 
 @dataclass(frozen=True, kw_only=True)
-class View:
+class PassInput:
     """Input of one pass. ``lines``: pending jobs of every project in order, without those that have a reservation."""
 
     now: float
@@ -62,7 +62,7 @@ class Allocation:
 class SimulatedCluster:
     """Not thread-safe. Raises ValueError for placements on resources that are not free."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ReplayCluster) -> None:
         self._quotas = cluster.quotas
         self._weights = cluster.queue_weights
         self.nodes = {node.name: node for node in cluster.nodes}
@@ -114,9 +114,9 @@ class SimulatedCluster:
         self._count(ended, -1)
         return ended
 
-    def view(self, now: float, running: Sequence[Running]) -> View:
+    def view(self, now: float, running: Sequence[Running]) -> PassInput:
         """The planner's input; ``running`` is provided by the running jobs."""
-        return View(
+        return PassInput(
             now=now,
             nodes=list(self.nodes.values()),
             accounts=Accounts(projects=self._usages, queue_weights=self._weights, queue_use=self._queue_use),

@@ -9,7 +9,7 @@ from app.domain.scheduling.resources import NodeCapacity, Request
 
 
 @dataclass(frozen=True, kw_only=True)
-class Failure:
+class InstanceFailure:
     """An instance of a role fails once, after so many seconds of the job's work."""
 
     role: str
@@ -32,11 +32,11 @@ class TraceJob:
     max_runtime_seconds: float | None = None  # limit set by its owner, in seconds of work
     # Of a job whose request has roles:
     restart_alone: frozenset[str] = frozenset()  # roles with restart task; an instance of another ends the attempt
-    failures: tuple[Failure, ...] = ()  # in their order
+    failures: tuple[InstanceFailure, ...] = ()  # in their order
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cluster:
+class ReplayCluster:
     """The cluster of a replay: empty nodes, project quotas and queue weights."""
 
     nodes: Sequence[NodeCapacity]

@@ -14,7 +14,7 @@ from celery.exceptions import SecurityWarning
 
 from app.database.engine import Database
 from app.database.from_settings import open_database
-from app.services.nodes.capacity import Inventory
+from app.services.nodes.capacity import ClusterInventory
 from app.services.requests.wakeups import Dispatcher
 from config.logging import configure_logging, log_crashes
 from config.queues import POOL_THREADS, celery_config
@@ -31,7 +31,7 @@ SHUTDOWN_SECONDS = 6
 logger = logging.getLogger(__name__)
 
 
-class Submitted(NamedTuple):
+class SubmittedJob(NamedTuple):
     """A job that a loop of this process has submitted."""
 
     job_id: str
@@ -49,9 +49,9 @@ class Runtime:
     settings: Settings
     database: Database
     dispatcher: Dispatcher
-    inventory: Inventory = field(default_factory=Inventory)
+    inventory: ClusterInventory = field(default_factory=ClusterInventory)
     # called with jobs that were submitted here
-    on_submitted: Callable[[Sequence[Submitted]], None] = field(default=lambda _jobs: None)
+    on_submitted: Callable[[Sequence[SubmittedJob]], None] = field(default=lambda _jobs: None)
     on_admitted: Callable[[str], None] = field(default=lambda _job_id: None)  # called when a job was admitted here
     # called when a job's control requests changed
     on_nudge: Callable[[str], None] = field(default=lambda _job_id: None)

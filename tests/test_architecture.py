@@ -82,7 +82,7 @@ ENVIRONMENT = {
     "workers/trainers/hf_trainer/methods/completions.py": "the same, with the places of rollouts",
     "workers/trainers/rollouts/main.py": "the same, with the place of a rollout",
     "workers/trainers/graders/python_graders.py": "hands the rank's environment on to its python graders",
-    "workers/trainers/left_out.py": "CC names the compiler for Triton",
+    "workers/trainers/hidden_packages.py": "CC names the compiler for Triton",
     "workers/trainers/data/tokenizer_threads.py": "its variables are the only switch that the tokenizers library has",
     "workers/prepare/packages/confined_uv.py": "puts the gate into what it hands on to uv",
     "workers/tracking/confined.py": "puts the gate where W&B's client finds its proxy",

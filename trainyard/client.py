@@ -321,7 +321,7 @@ class Client(JobLogs, Reaching):
         return cast("records.Report", self._calls.record("GET", f"{_job(job_id)}/report"))
 
     def artifacts(self, job_id: str, *, kind: str = "") -> records.Artifacts:
-        """The files of the model; ``kind`` ``tensorboard``, ``wandb``, ``diagnostics`` or ``all`` selects others."""
+        """The files of the model; ``kind`` selects others: nodes, tensorboard, wandb, diagnostics or all."""
         path, query = f"{_job(job_id)}/artifacts", query_of(kind=kind)
         return cast("records.Artifacts", self._calls.record("GET", path, query=query)["artifacts"])
 

@@ -166,6 +166,7 @@ class DryRun(TypedDict):
     valid: bool
     plan: Plan
     warnings: list[str]
+    data: NotRequired["DataReport"]  # of inference jobs and evaluations, where it was asked for
 
 
 class Event(TypedDict):

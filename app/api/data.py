@@ -6,6 +6,7 @@ from typing import Any
 from flask import Blueprint
 
 from app.api.forwarding import FORWARDED, forwarded_tokens
+from app.api.inspecting import validation_limits
 from app.domain.spec.frameworks.megatron import MEGATRON, InvalidParallelism, least_devices
 from app.domain.spec.locations.paths import NO_MODEL
 from app.domain.spec.model import Framework, JobDocument, TrainingConfig
@@ -18,8 +19,6 @@ from app.schemas.spec.output_config import OutputConfigSchema
 from app.schemas.spec.scheduling_config import SchedulingConfigSchema
 from app.security.permissions import Permission
 from app.services.jobs import data_validation
-from app.services.jobs.data_validation import ValidationLimits
-from app.services.preflight.admission import InspectionSettings
 
 blueprint = Blueprint("data", __name__)
 _REPORT = DataReportSchema()
@@ -42,18 +41,12 @@ def validate_data(query: dict[str, Any], body: dict[str, Any]) -> Reply:
             plane(),
             caller(),
             _as_job(body),
-            _patience(),
+            validation_limits(),
             project=query.get("project"),
             forwarded=forwarded_tokens(),
             on_written=recorder,
         )
     return recorder.reply
-
-
-def _patience() -> ValidationLimits:
-    preflight = backend().settings.preflight
-    inspection = InspectionSettings(rows=preflight.rows, waiting=preflight.waiting) if preflight.enabled else None
-    return ValidationLimits(inspection=inspection)
 
 
 def _as_job(body: Mapping[str, Any]) -> JobDocument:

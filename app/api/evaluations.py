@@ -6,11 +6,13 @@ from flask import Blueprint
 from sqlalchemy.orm import Session
 
 from app.api.forwarding import FORWARDED, forwarded_tokens
+from app.api.inspecting import data_of_plan
 from app.http.context import base_path, caller, plane
 from app.http.envelope import Reply
 from app.http.idempotency import ReplyRecorder
 from app.http.operation import operation
 from app.http.pagination import page_data, page_request
+from app.schemas.data_validation import InspectedDryRunSchema, InspectedSubmitQuerySchema
 from app.schemas.evaluations import (
     CompareEvaluationsSchema,
     CreatedEvaluationSchema,
@@ -19,7 +21,7 @@ from app.schemas.evaluations import (
     EvaluationComparisonSchema,
     EvaluationQuerySchema,
 )
-from app.schemas.jobs import CancelSchema, DryRunSchema, SubmitQuerySchema
+from app.schemas.jobs import CancelSchema
 from app.security.permissions import Permission
 from app.services.evaluations import commands, comparing, listing, submission
 from app.services.evaluations.listing import EvaluationDetails
@@ -27,18 +29,18 @@ from app.services.evaluations.submission import EvaluationRequest
 from app.services.jobs.submission import Submitted
 
 blueprint = Blueprint("evaluations", __name__)
-_EVALUATION, _DRY_RUN, _COMPARISON = EvaluationAnswerSchema(), DryRunSchema(), EvaluationComparisonSchema()
+_EVALUATION, _DRY_RUN, _COMPARISON = EvaluationAnswerSchema(), InspectedDryRunSchema(), EvaluationComparisonSchema()
 
 
 @blueprint.post("/evaluations")
 @operation(
     "Measure a model on benchmarks",
     permission=Permission.EVALUATE,
-    query=SubmitQuerySchema,
+    query=InspectedSubmitQuerySchema,
     body=CreateEvaluationSchema,
     answer=CreatedEvaluationSchema,
     status=201,
-    also={200: DryRunSchema},
+    also={200: InspectedDryRunSchema},
     headers=FORWARDED,
 )
 def create_evaluation(query: dict[str, Any], body: EvaluationRequest) -> Reply:
@@ -46,7 +48,8 @@ def create_evaluation(query: dict[str, Any], body: EvaluationRequest) -> Reply:
     if query["dry_run"]:
         # Not stored under an Idempotency-Key: a dry run has no effect to repeat.
         plan = submission.plan(plane(), caller(), body, **wanted)
-        return Reply(_DRY_RUN.dump({"valid": True, "plan": plan, "warnings": list(plan.warnings)}))
+        data = {"data": data_of_plan(plan)} if query["inspect"] else {}
+        return Reply(_DRY_RUN.dump({"valid": True, "plan": plan, "warnings": list(plan.warnings), **data}))
     recorder = ReplyRecorder(_created)
     submission.submit(plane(), caller(), body, **wanted, on_written=recorder)
     return recorder.reply

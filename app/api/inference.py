@@ -6,31 +6,33 @@ from flask import Blueprint
 from sqlalchemy.orm import Session
 
 from app.api.forwarding import FORWARDED, forwarded_tokens
+from app.api.inspecting import data_of_plan
 from app.http.context import base_path, caller, plane
 from app.http.envelope import Reply
 from app.http.idempotency import ReplyRecorder
 from app.http.operation import operation
 from app.http.pagination import page_data, page_request
+from app.schemas.data_validation import InspectedDryRunSchema, InspectedSubmitQuerySchema
 from app.schemas.inference import InferenceQuerySchema, InferenceSchema, SubmitInferenceSchema
-from app.schemas.jobs import DryRunSchema, SubmitQuerySchema, SubmittedSchema
+from app.schemas.jobs import SubmittedSchema
 from app.security.permissions import Permission
 from app.services.inference import listing, submission
 from app.services.inference.submission import NewInference
 from app.services.jobs.submission import Submitted
 
 blueprint = Blueprint("inference", __name__)
-_INFERENCE, _DRY_RUN = InferenceSchema(), DryRunSchema()
+_INFERENCE, _DRY_RUN = InferenceSchema(), InspectedDryRunSchema()
 
 
 @blueprint.post("/inference")
 @operation(
     "Submit a batch or features job",
     permission=Permission.MANAGE,
-    query=SubmitQuerySchema,
+    query=InspectedSubmitQuerySchema,
     body=SubmitInferenceSchema,
     answer=SubmittedSchema,
     status=201,
-    also={200: DryRunSchema},
+    also={200: InspectedDryRunSchema},
     headers=FORWARDED,
 )
 def submit_inference(query: dict[str, Any], body: NewInference) -> Reply:
@@ -38,7 +40,8 @@ def submit_inference(query: dict[str, Any], body: NewInference) -> Reply:
     if query["dry_run"]:
         # Not stored under an Idempotency-Key: a dry run has no effect to repeat.
         plan, warnings = submission.plan(plane(), caller(), body, **wanted)
-        return Reply(_DRY_RUN.dump({"valid": True, "plan": plan, "warnings": warnings}))
+        data = {"data": data_of_plan(plan)} if query["inspect"] else {}
+        return Reply(_DRY_RUN.dump({"valid": True, "plan": plan, "warnings": warnings, **data}))
     recorder = ReplyRecorder(_submitted)
     submission.submit(plane(), caller(), body, **wanted, on_written=recorder)
     return recorder.reply

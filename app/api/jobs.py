@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from app.api.forwarding import FORWARDED, forwarded_tokens
 from app.domain.spec.model import JobDocument
-from app.http.context import base_path, caller, plane
+from app.http.context import backend, base_path, caller, plane
 from app.http.envelope import Reply
 from app.http.idempotency import ReplyRecorder
 from app.http.operation import operation
@@ -68,14 +68,15 @@ def submit_job(query: dict[str, Any], body: JobDocument) -> Reply:
 def list_jobs(query: dict[str, Any]) -> dict[str, Any]:
     asked = {**query, "created_by": caller().key_id} if query.get("created_by") == "me" else query
     with plane().db.read() as session:
-        return page_data("jobs", _JOB, listing.page(session, caller(), asked, page_request(query)), query)
+        found = listing.page(session, caller(), asked, page_request(query), shared=backend().shared)
+        return page_data("jobs", _JOB, found, query)
 
 
 @blueprint.get("/jobs/<job_id>")
 @operation("Get a job", permission=Permission.VIEW, answer=JobSchema)
 def get_job(job_id: str) -> Reply:
     with plane().db.read() as session:
-        found = details(session, lookup.find(session, caller(), job_id))
+        found = details(session, lookup.find(session, caller(), job_id), backend().shared)
         evaluations = of_job.ids_of(session, found.job)
         asked = fit.asked_of_stored(session, plane(), found)
     return Reply(_JOB.dump(replace(found, evaluations=evaluations, memory_estimate=fit.of(plane().db, asked))))

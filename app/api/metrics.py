@@ -12,14 +12,14 @@ from app.domain.lifecycle.states import TERMINAL
 from app.http.context import caller, plane
 from app.http.envelope import Reply
 from app.http.operation import operation
-from app.http.sse import Feed, Frame, last_event_id, stream
+from app.http.sse import EventFrame, Feed, last_event_id, stream
 from app.models import Job
 from app.schemas.results.metrics import MetricsQuerySchema, MetricsSchema, MetricStreamQuerySchema, points_on_the_wire
 from app.schemas.strict_fields import on_the_wire
 from app.security.permissions import Permission
 from app.services.attempts import checkpoints
 from app.services.jobs import lookup
-from app.services.telemetry import live_metrics, progress
+from app.services.telemetry import live_metrics, stored_metrics
 
 blueprint = Blueprint("metrics", __name__)
 _METRICS = MetricsSchema()
@@ -32,7 +32,7 @@ def get_metrics(job_id: str, query: dict[str, Any]) -> Reply:
     since = max(query.pop("since_step"), query.pop("from_step") - 1)
     with plane().db.read() as session:
         job = lookup.find(session, caller(), job_id)
-        found = progress.series(session, job_id, since_step=since, **query)
+        found = stored_metrics.series(session, job_id, since_step=since, **query)
         saved = checkpoints.list_for(session, job_id)
     series = {name: points_on_the_wire(points) for name, points in found.items()}
     return Reply(_METRICS.dump({"latest": job.latest_metrics, "series": series, "checkpoints": saved}))
@@ -56,7 +56,9 @@ def _feed(db: Database, job_id: str, seq: int, names: Sequence[str]) -> Feed:
             points = live_metrics.points_after(session, job_id, seq, names=names)
         for point in points:
             seq, value = point.seq, json_number(number_of(point.value, point.special))
-            yield Frame(str(seq), {"name": point.name, "step": point.step, "at": on_the_wire(point.at), "value": value})
+            yield EventFrame(
+                str(seq), {"name": point.name, "step": point.step, "at": on_the_wire(point.at), "value": value}
+            )
         if not points:
             if ended:
                 return

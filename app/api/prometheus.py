@@ -15,8 +15,9 @@ from prometheus_client.registry import Collector
 from app.http.context import caller, plane
 from app.http.operation import operation
 from app.security.permissions import Permission
-from app.services.operations import prometheus as measurements
-from app.services.operations.prometheus import Measurement
+from app.services.operations import measurements
+from app.services.operations.measurements import Measurement
+from app.services.operations.prometheus import of_cluster, of_jobs
 
 blueprint = Blueprint("prometheus", __name__)
 PREFIX = "trainyard_"
@@ -76,7 +77,7 @@ def register(app: Flask, *, directory: Path | None) -> None:
 def prometheus() -> Response:
     who = caller()
     with plane().db.read() as session:
-        found = [*measurements.of_jobs(session, who), *measurements.of_cluster(session, who)]
+        found = [*of_jobs(session, who), *of_cluster(session, who)]
     families = [_family(measurement) for measurement in found]
     if who.project is None and who.may(Permission.CLUSTER_ADMIN):
         families += current_app.extensions[EXTENSION].families()

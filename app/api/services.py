@@ -42,8 +42,8 @@ from app.schemas.services import (
 )
 from app.security.permissions import Permission
 from app.services.serving import commands, creation, history, listing, live_data, lookup, usage
-from app.services.serving.creation import Created, NewService
-from app.services.telemetry import progress
+from app.services.serving.creation import CreatedService, NewService
+from app.services.telemetry import stored_metrics
 from app.storage.logs import LogReader
 
 blueprint = Blueprint("services", __name__)
@@ -169,7 +169,7 @@ def get_service_metrics(service_id: str, query: dict[str, Any]) -> Reply:
         series = {
             str(replica.number): {
                 name: points_on_the_wire(points)
-                for name, points in progress.series(session, replica.job_id, since_step=-1, **query).items()
+                for name, points in stored_metrics.series(session, replica.job_id, since_step=-1, **query).items()
             }
             for replica in live_data.live_replicas(session, details.service.id)
         }
@@ -215,7 +215,7 @@ def _newer_events(service_id: str, session: Session, seq: int) -> tuple[bool, Se
     return has_ended, live_data.events_after(session, service_id, seq)
 
 
-def _created(_session: Session, created: Created) -> Reply:
+def _created(_session: Session, created: CreatedService) -> Reply:
     service = created.service
     least = service.spec.get("replicas", {}).get("min", 0)
     data = {

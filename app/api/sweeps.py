@@ -47,7 +47,7 @@ from app.schemas.tuning.sweeps import (
 )
 from app.security.permissions import Permission
 from app.services.sweeps import commands, creation, forks, history, lookup, trial_commands
-from app.services.sweeps.creation import Created
+from app.services.sweeps.creation import CreatedSweep
 from app.services.sweeps.reading import best, listing, plans, replay
 from app.services.sweeps.reading.listing import TrialDetails
 from app.services.sweeps.search.suggestions import REQUEST_SLOTS, Suggestions
@@ -258,7 +258,7 @@ def _newer_events(sweep_id: str, session: Session, seq: int) -> tuple[bool, Sequ
     return has_ended, history.events_after(session, sweep_id, seq)
 
 
-def _created(_session: Session, created: Created) -> Reply:
+def _created(_session: Session, created: CreatedSweep) -> Reply:
     sweep = created.sweep
     data = {
         "sweep_id": sweep.id,

@@ -7,7 +7,7 @@ import click
 from app.domain.suggestions import did_you_mean
 
 
-class Choice(click.Choice[str]):
+class SuggestingChoice(click.Choice[str]):
     """As click's, with the suggestion that unknown names get elsewhere."""
 
     def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:  # noqa: ANN401 – click's signature

@@ -1,6 +1,7 @@
 """The connection of the client commands to a server; its errors become one line instead of a traceback."""
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from config.environment import client_environment
 from trainyard._client.http import LOOPBACK, base_url
 from trainyard.client import AmbiguousHandle, ApiError, Client, ClientError, NoServer, RetryPolicy, Unauthenticated
 
+FIRST_KEY_SECONDS = 10.0
 _PATIENCE = RetryPolicy(retries_refused=False)  # people wait for the answer that no server runs
 _LOCAL = "trainyard.local"  # of the contexts of a command
 Command = TypeVar("Command", bound=Callable[..., Any] | click.Command)
@@ -134,11 +136,20 @@ def address() -> tuple[str, str]:
     url, key = client_environment()
     if not (url and key):
         files, port = _of_data_directory()
+        if not (url or key):
+            _wait_for_first_key(*files)
         written_url, written_key = (path.read_text().strip() if path.exists() else "" for path in files)
         url = url or written_url or f"http://127.0.0.1:{port}"
         is_here = base_url(url) == base_url(written_url) or urlsplit(url).hostname in LOOPBACK
         key = key or (written_key if is_here else "")
     return base_url(url), key
+
+
+def _wait_for_first_key(url_file: Path, key_file: Path) -> None:
+    """The first `trainyard up` on a directory writes its URL at once, and its key when the database is prepared."""
+    until = time.monotonic() + FIRST_KEY_SECONDS
+    while url_file.exists() and not key_file.exists() and time.monotonic() < until:
+        time.sleep(0.05)
 
 
 def _of_data_directory() -> tuple[tuple[Path, Path], int]:

@@ -74,7 +74,7 @@ def print_json_line(value: object, *, to: IO[str] | None = None) -> None:
     click.echo(json.dumps(value, default=_plain), file=to)
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str) -> None:
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str) -> None:
     """Print rows under their column names, or ``empty`` when there are none."""
     listed = list(rows)
     if not listed:
@@ -87,7 +87,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty:
         click.echo(line)
 
 
-def table_of(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> "Table":
+def table_of(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> "Table":
     """Rows under their column names, to be drawn again and again."""
     from rich.table import Table
 
@@ -99,7 +99,7 @@ def table_of(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> "Table":
     return table
 
 
-def print_fields(fields: Mapping[str, Any]) -> None:
+def print_fields(fields: Mapping[str, object]) -> None:
     """Print one field per line, without empty ones."""
     rows = [[_bold(name), _styled(value)] for name, value in fields.items() if value not in (None, "", [], {})]
     for line in _lines(rows):

@@ -64,7 +64,7 @@ def _of_shell(command: Sequence[str], field: str, *, by_variables: bool) -> Laun
     return _launch(words, found.options)
 
 
-def _launch(command: list[str], options: mpirun.Options) -> Launch:
+def _launch(command: list[str], options: mpirun.MpirunOptions) -> Launch:
     processes, per_node, hosts, _, ignored = options
     return Launch(command, per_node=per_node, processes=processes, by_mpi=True, hosts=hosts, ignored=ignored)
 

@@ -66,7 +66,7 @@ class _Word(NamedTuple):
     start: int = 0
 
 
-class Options(NamedTuple):
+class MpirunOptions(NamedTuple):
     """``processes``: of all nodes; ``per_node`` is empty and ``processes`` None unless they are set.
 
     ``variables``: NAME=VALUE, as they are written; ``ignored``: why an option has no effect. ``hosts`` names machines.
@@ -83,13 +83,13 @@ class OfText(NamedTuple):
     """``text``: what a shell runs in each rank; None: mpirun is only a part of the text."""
 
     text: str | None
-    options: Options
+    options: MpirunOptions
 
 
-_PART = OfText(None, Options(None, "", "", [], []))
+_PART = OfText(None, MpirunOptions(None, "", "", [], []))
 
 
-def of_words(words: Sequence[str], field: str) -> tuple[list[str], Options] | None:
+def of_words(words: Sequence[str], field: str) -> tuple[list[str], MpirunOptions] | None:
     """The command of a rank, and the options before it; None where another program starts. Raises BadSpec.
 
     What `env NAME=VALUE` sets before mpirun is set for the ranks.
@@ -181,7 +181,7 @@ def _words_of(text: str, start: int) -> tuple[list[_Word], bool]:
         at = word.end()
 
 
-def _parsed(words: Sequence[_Word], field: str, before: Sequence[_Word]) -> tuple[Options, list[_Word]]:
+def _parsed(words: Sequence[_Word], field: str, before: Sequence[_Word]) -> tuple[MpirunOptions, list[_Word]]:
     """``before``: variables that are set for mpirun. Raises BadSpec."""
     found = _Found(field)
     for word in before:
@@ -214,10 +214,10 @@ class _Found:
         self.variables: list[str] = []
         self.ignored: list[str] = []
 
-    def options(self) -> Options:
+    def options(self) -> MpirunOptions:
         """Slots of a host count where no number of processes is named, as mpirun fills them then."""
         per_node = self.per_node or ("" if self.processes is not None else self._slots)
-        return Options(self.processes, per_node, self.hosts, self.variables, self.ignored)
+        return MpirunOptions(self.processes, per_node, self.hosts, self.variables, self.ignored)
 
     def value_of(self, name: str, rest: list[_Word]) -> _Word:
         if not rest:

@@ -5,7 +5,7 @@ TrainyardError
 ├── Unauthenticated (401)   CredentialsMissing · CredentialsInvalid
 ├── Forbidden (403)
 ├── StorageQuotaExceeded (403)
-├── NotFound (404)          NotYours · ModelNotFound · ModelNotServed
+├── NotFound (404)          NotYours · NamedModelNotFound · ModelNotServed
 ├── Conflict (409)          IllegalTransition · StaleJob · StillNeeded · LeaseLost · IdempotencyConflict
 ├── TooLarge (413)
 ├── LimitExceeded (429)     QuotaExceeded
@@ -88,7 +88,7 @@ class NotYours(NotFound):
     """It may exist but is not visible to the caller, who must not be able to tell; the audit trail records it."""
 
 
-class ModelNotFound(NotFound):
+class NamedModelNotFound(NotFound):
     """No model of this name may be used; the message lists those that may."""
 
     code = "MODEL_NOT_FOUND"

@@ -34,6 +34,11 @@ def group_of(name: str) -> Group:
     return "system" if name in _SYSTEM or name.startswith("system/") else "train"
 
 
+def node_metric(part: int, name: str) -> str:
+    """The name of a metric of the system on one of an attempt's nodes; on the first it is the plain one."""
+    return f"system/node-{part}/{name}" if part else name
+
+
 def tag_of(name: str) -> str:
     """The metric's tag in TensorBoard, which shows tags by what is before the slash: `train/loss`, `eval/loss`."""
     group = group_of(name)

@@ -18,16 +18,16 @@ from app.compat.openai.answers.schemas import ChatSchema, CompletionSchema, Embe
 from app.compat.openai.problems import error_body
 from app.domain.errors import InvalidRequest, TooLarge
 from app.domain.spec.inference import EMBED, GENERATE, SCORE
-from app.gateway.backend import Backend, Credentials
+from app.gateway.backend import Credentials, GatewayBackend
 from app.gateway.cancelled import CancelledAnswers
 from app.gateway.client_address import address_of
-from app.gateway.dispatch import Asked, Dispatch, Outcome
+from app.gateway.dispatch import AdmittedRequest, AnswerOutcome, Dispatch
 from app.gateway.event_stream import Tokens
 from app.gateway.failures import NoReplica, failure_of
-from app.gateway.figures import Figures
+from app.gateway.figures import GatewayFigures
 from app.gateway.limits import KeyLimits
 from app.gateway.open_requests import OpenRequests
-from app.gateway.reply import ClientGone, Reply
+from app.gateway.reply import ClientGone, ClientReply
 from app.gateway.samples import SampleBook
 from app.gateway.usage_book import UsageBook
 from app.http.auth import PROJECT_HEADER
@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Kind:
+class AnswerKind:
     """One of OpenAI's paths: where engines answer it, by which schema it is checked, which services answer it."""
 
     path: str
@@ -56,25 +56,25 @@ class Kind:
 
 
 KINDS = {
-    "chat/completions": Kind("/v1/chat/completions", ChatSchema(), GENERATE),
-    "completions": Kind("/v1/completions", CompletionSchema(), GENERATE),
-    "embeddings": Kind("/v1/embeddings", EmbeddingSchema(), EMBED),
-    "rerank": Kind("/v1/rerank", RerankSchema(), SCORE),
+    "chat/completions": AnswerKind("/v1/chat/completions", ChatSchema(), GENERATE),
+    "completions": AnswerKind("/v1/completions", CompletionSchema(), GENERATE),
+    "embeddings": AnswerKind("/v1/embeddings", EmbeddingSchema(), EMBED),
+    "rerank": AnswerKind("/v1/rerank", RerankSchema(), SCORE),
 }
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gateway:
+class GatewayContext:
     """What requests share."""
 
     settings: Settings
-    backend: Backend
+    backend: GatewayBackend
     dispatch: Dispatch
     limits: KeyLimits
     usage: UsageBook
     samples: SampleBook
     cancelled: CancelledAnswers
-    figures: Figures
+    figures: GatewayFigures
     open_requests: OpenRequests
 
 
@@ -84,9 +84,9 @@ class AnswerHandler(RequestHandler):
 
     SUPPORTED_METHODS = ("POST",)
 
-    def initialize(self, gateway: Gateway) -> None:
+    def initialize(self, gateway: GatewayContext) -> None:
         self._gateway = gateway
-        self._reply = Reply(self)
+        self._reply = ClientReply(self)
         self._body = bytearray()
         self._received = 0
         self._work: asyncio.Task[None] | None = None
@@ -187,7 +187,7 @@ class AnswerHandler(RequestHandler):
         with contextlib.suppress(ClientGone):
             self._reply.failed(failure)
 
-    async def _answer(self, kind: Kind) -> None:
+    async def _answer(self, kind: AnswerKind) -> None:
         with log_context(request=self._request_id):
             try:
                 await self._let_in(kind)
@@ -200,7 +200,7 @@ class AnswerHandler(RequestHandler):
             finally:
                 self._uncount()
 
-    async def _let_in(self, kind: Kind) -> None:
+    async def _let_in(self, kind: AnswerKind) -> None:
         if self._refusal is not None or self._caller is None:
             raise self._refusal or _stopping()
         caller = self._caller
@@ -217,13 +217,13 @@ class AnswerHandler(RequestHandler):
         key = _usage_key(caller, route, model)
         await self._dispatched(_asked(kind, route, body, self._request_id), key, caller)
 
-    async def _dispatched(self, asked: Asked, key: UsageKey, caller: Caller) -> None:
+    async def _dispatched(self, asked: AdmittedRequest, key: UsageKey, caller: Caller) -> None:
         """Have it answered, and count what that took, however it ends."""
         began = time.monotonic()
         view = await self._gateway.backend.service(asked.service_id)
         # What another project asks is none of this one's.
         sample = self._reply.sample = None if asked.alias else self._gateway.samples.begin(view)
-        outcome = Outcome(499, Tokens())  # the client hung up
+        outcome = AnswerOutcome(499, Tokens())  # the client hung up
         try:
             outcome = await self._gateway.dispatch.answer(asked, self._reply)
         except ClientGone:
@@ -233,11 +233,11 @@ class AnswerHandler(RequestHandler):
                 self._gateway.cancelled.count(self._reply.endpoint, self._request_id, key, caller)
             raise
         except Exception as error:
-            outcome = Outcome(failure_of(error).status, Tokens())
+            outcome = AnswerOutcome(failure_of(error).status, Tokens())
             raise
         finally:
             if self._reply.stream is not None and not outcome.tokens.total:
-                outcome = Outcome(outcome.status, self._reply.stream.tokens)  # what has come of it counts
+                outcome = AnswerOutcome(outcome.status, self._reply.stream.tokens)  # what has come of it counts
             self._gateway.limits.charge(caller, outcome.tokens.total)
             self._gateway.usage.add(key, outcome.tokens, failed=outcome.status != 200)
             if sample is not None:
@@ -247,7 +247,7 @@ class AnswerHandler(RequestHandler):
                 self._gateway.figures.first_token(asked.path, self._reply.first_token_at - began)
                 self._gateway.dispatch.note_first_token(asked, self._reply.first_token_at - began)
 
-    async def _checked(self, kind: Kind) -> dict[str, Any]:
+    async def _checked(self, kind: AnswerKind) -> dict[str, Any]:
         """The document that the client sent, as its schema has it."""
         media = self.request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
         if media != "application/json":
@@ -288,7 +288,7 @@ def _validated(schema: Schema, raw: bytes, max_nesting: int) -> dict[str, Any]:
     return loaded
 
 
-def _asked(kind: Kind, route: Route, body: Mapping[str, Any], request_id: str) -> Asked:
+def _asked(kind: AnswerKind, route: Route, body: Mapping[str, Any], request_id: str) -> AdmittedRequest:
     """What the engine gets: the body, with the usage of streams, and the adapter."""
     streams = bool(body.get("stream"))
     options = body.get("stream_options") or {}
@@ -298,7 +298,7 @@ def _asked(kind: Kind, route: Route, body: Mapping[str, Any], request_id: str) -
     headers = {"Content-Type": "application/json", "X-Request-ID": request_id}
     if route.adapter:
         headers["X-Trainyard-Adapter"] = route.adapter
-    return Asked(
+    return AdmittedRequest(
         service_id=route.service_id,
         path=kind.path,
         body=json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode(),

@@ -65,7 +65,7 @@ class ServiceView:
     logged_share: float = 0.0
 
 
-class Backend:
+class GatewayBackend:
     """Thread-safe; the coroutines are for one event loop."""
 
     def __init__(self, settings: Settings, plane: ControlPlane, *, gateway_id: str) -> None:

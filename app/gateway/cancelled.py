@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from tornado.escape import json_decode
 
 from app.gateway.event_stream import Tokens, tokens_of
-from app.gateway.exchange import AnswerTooLarge, Broken, exchange
+from app.gateway.exchange import AnswerTooLarge, BrokenExchange, exchange
 from app.gateway.limits import KeyLimits
 from app.gateway.pool import NotConnected, Pool
 from app.gateway.usage_book import UsageBook
@@ -47,7 +47,7 @@ class CancelledAnswers:
         try:
             async with asyncio.timeout(SECONDS):
                 tokens = await self._tokens(endpoint, request_id)
-        except (NotConnected, Broken, AnswerTooLarge, TimeoutError, ValueError, AttributeError) as error:
+        except (NotConnected, BrokenExchange, AnswerTooLarge, TimeoutError, ValueError, AttributeError) as error:
             logger.info("the tokens of a cancelled answer are not known: %s", error)
             return
         self._limits.charge(caller, tokens.total)

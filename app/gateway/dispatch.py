@@ -15,13 +15,13 @@ from tornado.iostream import StreamClosedError
 from app.domain.errors import Conflict, LimitExceeded, NotFound
 from app.domain.serving.states import ServiceState
 from app.gateway import choosing
-from app.gateway.backend import VIEW_SECONDS, Backend, ServiceView
+from app.gateway.backend import VIEW_SECONDS, GatewayBackend, ServiceView
 from app.gateway.event_stream import EventStream, Tokens, tokens_of
-from app.gateway.exchange import Broken, exchange
-from app.gateway.failures import Failure, NoReplica, ReplicaLost, failure_of
+from app.gateway.exchange import BrokenExchange, exchange
+from app.gateway.failures import ErrorAnswer, NoReplica, ReplicaLost, failure_of
 from app.gateway.loads import Loads
 from app.gateway.pool import NotConnected, Pool
-from app.gateway.reply import ClientGone, Reply
+from app.gateway.reply import ClientGone, ClientReply
 from app.services.serving.endpoints import Endpoint
 
 HELD_VIEW_SECONDS = 0.1  # how old what is known of a service may be while requests wait for a replica
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class AdmittedRequest:
     """A request that was let in; ``body`` is what the engine gets."""
 
     service_id: str
@@ -48,7 +48,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class AnswerOutcome:
     status: int
     tokens: Tokens
 
@@ -57,8 +57,8 @@ class Outcome:
 class _Answer:
     """The receiver of one attempt; it passes a stream on and collects anything else."""
 
-    asked: Asked
-    reply: Reply
+    asked: AdmittedRequest
+    reply: ClientReply
     http_status: int = 0
     headers: dict[str, str] = field(default_factory=dict)
     body: bytearray = field(default_factory=bytearray)
@@ -101,14 +101,14 @@ class _Answer:
 class Dispatch:
     """For one event loop."""
 
-    def __init__(self, backend: Backend, pool: Pool, loads: Loads) -> None:
+    def __init__(self, backend: GatewayBackend, pool: Pool, loads: Loads) -> None:
         self._backend = backend
         self._pool = pool
         self._loads = loads
         self._resting: dict[Endpoint, float] = {}
         self.is_closing = False  # requests are no longer held
 
-    async def answer(self, asked: Asked, reply: Reply) -> Outcome:
+    async def answer(self, asked: AdmittedRequest, reply: ClientReply) -> AnswerOutcome:
         """Answer the request. Raises NoReplica, LimitExceeded, NotFound and Conflict, while nothing was answered."""
         self._loads.came_in(asked.service_id)
         began, lost = time.monotonic(), 0
@@ -121,7 +121,7 @@ class Dispatch:
             except NotConnected as error:
                 self._rest(endpoint, error)
                 continue
-            except Broken as error:
+            except BrokenExchange as error:
                 self._rest(endpoint, error)
                 lost += 1
                 if answer.has_events:
@@ -136,16 +136,16 @@ class Dispatch:
                 raise Conflict(f"{asked.alias} can't be loaded where it is served")
             return self._completed(answer)
 
-    def note_first_token(self, asked: Asked, seconds: float) -> None:
+    def note_first_token(self, asked: AdmittedRequest, seconds: float) -> None:
         """How long a client has waited for the first token of a stream."""
         self._loads.first_tokens.note(asked.service_id, seconds)
 
-    async def _exchange(self, endpoint: Endpoint, asked: Asked, answer: _Answer) -> None:
-        """Raises NotConnected, and Broken."""
+    async def _exchange(self, endpoint: Endpoint, asked: AdmittedRequest, answer: _Answer) -> None:
+        """Raises NotConnected, and BrokenExchange."""
         connection = await self._pool.take(endpoint)
         try:
             is_reusable = await exchange(connection, asked.path, asked.headers, asked.body, answer)
-        except Broken:
+        except BrokenExchange:
             if not connection.is_reused or answer.http_status:
                 raise
             # The engine closed it while it was idle: that says nothing of the replica.
@@ -154,25 +154,25 @@ class Dispatch:
         if is_reusable:
             self._pool.give_back(connection)
 
-    def _completed(self, answer: _Answer) -> Outcome:
+    def _completed(self, answer: _Answer) -> AnswerOutcome:
         if not answer.passes_on:
             body = bytes(answer.body)
             if answer.reply.has_begun:  # a comment was sent: the status is 200, whatever the engine says
                 answer.reply.failed(failure_of_answer(answer.http_status, body))
             else:
                 answer.reply.whole(answer.http_status, answer.headers, body)
-            return Outcome(answer.http_status, _tokens_of(body) if answer.http_status == 200 else Tokens())
+            return AnswerOutcome(answer.http_status, _tokens_of(body) if answer.http_status == 200 else Tokens())
         if not (answer.stream.is_complete or answer.stream.has_failed):
             return self._cut(answer)
         answer.reply.end()
-        return Outcome(500 if answer.stream.has_failed else 200, answer.stream.tokens)
+        return AnswerOutcome(500 if answer.stream.has_failed else 200, answer.stream.tokens)
 
-    def _cut(self, answer: _Answer) -> Outcome:
+    def _cut(self, answer: _Answer) -> AnswerOutcome:
         """End a stream that has begun and can't be completed."""
         answer.reply.failed(failure_of(ReplicaLost("the replica ended before the answer was complete; ask again")))
-        return Outcome(503, answer.stream.tokens)
+        return AnswerOutcome(503, answer.stream.tokens)
 
-    async def _endpoint(self, asked: Asked, reply: Reply, began: float) -> Endpoint:
+    async def _endpoint(self, asked: AdmittedRequest, reply: ClientReply, began: float) -> Endpoint:
         """The replica with the least to do, or with the adapter; waits for one, as long as the service says."""
         view = await self._view(asked, VIEW_SECONDS)
         is_first = reply.stream is None  # it has not waited for a replica: a short patience does not count
@@ -187,7 +187,7 @@ class Dispatch:
         with self._loads.held(asked.service_id):
             return await self._awaited(asked, reply, began)
 
-    async def _awaited(self, asked: Asked, reply: Reply, began: float) -> Endpoint:
+    async def _awaited(self, asked: AdmittedRequest, reply: ClientReply, began: float) -> Endpoint:
         comment_at = time.monotonic() + FIRST_COMMENT_SECONDS
         while True:
             view = await self._view(asked, HELD_VIEW_SECONDS)
@@ -203,7 +203,7 @@ class Dispatch:
                 comment_at = time.monotonic() + COMMENT_SECONDS
             await asyncio.sleep(HELD_POLL_SECONDS)
 
-    async def _view(self, asked: Asked, max_age: float) -> ServiceView:
+    async def _view(self, asked: AdmittedRequest, max_age: float) -> ServiceView:
         """The service, if it is open; one of another project shows neither its name nor why it has no replica."""
         view = await self._backend.service(asked.service_id, max_age=max_age)
         if not asked.alias:
@@ -229,12 +229,12 @@ class Dispatch:
 
 
 async def _refuse() -> None:
-    raise Broken("what it sent is no stream of events")
+    raise BrokenExchange("what it sent is no stream of events")
 
 
-def failure_of_answer(status: int, body: bytes) -> Failure:
+def failure_of_answer(status: int, body: bytes) -> ErrorAnswer:
     """What the engine refused, for a stream whose status is already sent."""
-    return Failure(status, body if body.startswith(b"{") else failure_of(ReplicaLost("the engine failed")).body)
+    return ErrorAnswer(status, body if body.startswith(b"{") else failure_of(ReplicaLost("the engine failed")).body)
 
 
 def _because(view: ServiceView) -> str:

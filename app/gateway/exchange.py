@@ -10,7 +10,7 @@ from tornado.iostream import StreamClosedError
 
 from app.domain.errors import InvalidRequest
 from app.gateway.chunks import BadChunk, Chunks
-from app.gateway.pool import Connection
+from app.gateway.pool import PooledConnection
 
 MAX_ANSWER_BYTES = 64 << 20
 MAX_HEADER_BYTES = 64 << 10
@@ -18,7 +18,7 @@ READ_BYTES = 64 << 10  # at a time
 UNLIMITED_BYTES = 1 << 40  # the delegate limits answers, so that it can say so
 
 
-class Broken(Exception):
+class BrokenExchange(Exception):
     """The connection ended before the answer did."""
 
 
@@ -64,7 +64,7 @@ class _Engine(HTTP1Connection):
 
 
 class _Delegate(HTTPMessageDelegate):
-    def __init__(self, connection: Connection, receiver: Receiver) -> None:
+    def __init__(self, connection: PooledConnection, receiver: Receiver) -> None:
         self._connection = connection
         self._receiver = receiver
         self._left = MAX_ANSWER_BYTES
@@ -88,11 +88,12 @@ class _Delegate(HTTPMessageDelegate):
 
 
 async def exchange(
-    connection: Connection, path: str, headers: Mapping[str, str], body: bytes, receiver: Receiver
+    connection: PooledConnection, path: str, headers: Mapping[str, str], body: bytes, receiver: Receiver
 ) -> bool:
     """Send the request and read the answer to its end; returns whether the connection may be used again.
 
-    Raises Broken and AnswerTooLarge. When it is cancelled, the connection is closed, by which the engine notices.
+    Raises BrokenExchange and AnswerTooLarge. When it is cancelled, the connection is closed, by which the engine
+    notices.
     """
     delegate = _Delegate(connection, receiver)
     parameters = HTTP1ConnectionParameters(max_body_size=UNLIMITED_BYTES, max_header_size=MAX_HEADER_BYTES)
@@ -108,7 +109,7 @@ async def exchange(
         if delegate.is_too_large:
             raise _too_large() from error
         _check_cancelled()
-        raise Broken(str(error.real_error or "it was closed")) from error
+        raise BrokenExchange(str(error.real_error or "it was closed")) from error
     finally:
         if not is_whole:
             connection.stream.close()
@@ -116,7 +117,7 @@ async def exchange(
         raise _too_large()
     if not is_whole:
         _check_cancelled()
-        raise Broken("it was closed within the answer")
+        raise BrokenExchange("it was closed within the answer")
     return is_open and not connection.stream.closed()
 
 

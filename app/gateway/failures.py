@@ -29,7 +29,7 @@ class ReplicaLost(NoReplica):
 
 
 @dataclass(frozen=True)
-class Failure:
+class ErrorAnswer:
     """What a client gets instead of an answer."""
 
     status: int
@@ -42,7 +42,7 @@ class Failure:
         return b"data: " + self.body + b"\n\n"
 
 
-def failure_of(error: Exception) -> Failure:
+def failure_of(error: Exception) -> ErrorAnswer:
     """The failure for any exception; internal details go to the log only."""
     if isinstance(error, NoReplica):
         return _failure(503, error.message, error.code, None, error.retry_after_seconds)
@@ -52,10 +52,10 @@ def failure_of(error: Exception) -> Failure:
     return _failure(status, problem.named, problem.code, param, problem.retry_after)
 
 
-def _failure(status: int, message: str, code: str, param: str | None, wait: int | None) -> Failure:
+def _failure(status: int, message: str, code: str, param: str | None, wait: int | None) -> ErrorAnswer:
     headers = {}
     if wait is not None:
         headers["Retry-After"] = str(min(wait, MOST_SECONDS_TO_WAIT))
     if status in _NEVER_REPEATED:
         headers["X-Should-Retry"] = "false"
-    return Failure(status, json.dumps(error_body(status, message, code, param)).encode(), headers)
+    return ErrorAnswer(status, json.dumps(error_body(status, message, code, param)).encode(), headers)

@@ -5,13 +5,13 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 
 from app.gateway.limits import KeyLimits
-from app.security.shared_levels import SharedLevels, Taken
+from app.security.shared_levels import SharedLevels, Withdrawal
 
 SHARE_SECONDS = 1.0
 logger = logging.getLogger(__name__)
 
 _Levels = list[float] | None
-OnThread = Callable[[Callable[[Sequence[Taken]], _Levels], Sequence[Taken]], Awaitable[_Levels]]
+OnThread = Callable[[Callable[[Sequence[Withdrawal]], _Levels], Sequence[Withdrawal]], Awaitable[_Levels]]
 
 
 class LimitSharing:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from app.domain.errors import LimitExceeded
 from app.security.permissions import Caller
-from app.security.shared_levels import Taken
+from app.security.shared_levels import Withdrawal
 
 MAX_KEYS = 10_000  # the least recently used one is dropped
 
@@ -56,7 +56,7 @@ class MinuteBuckets:
     def seconds_until(self, name: str, per_minute: int, level: float) -> float:
         return max(0.0, (level - self.level(name, per_minute)) * 60 / per_minute)
 
-    def unshared(self) -> list[Taken]:
+    def unshared(self) -> list[Withdrawal]:
         """What was taken since the last call, also nothing: others may have taken from a bucket that is in use here.
 
         One that is full and not in use is forgotten.
@@ -69,11 +69,11 @@ class MinuteBuckets:
                 continue
             # The shared bucket refills, too: all of `taken` counts there, and of `owed` what has not refilled since.
             amount = bucket.taken + min(bucket.owed, max(0.0, missing - bucket.taken))
-            found.append(Taken(name=f"{self._kind}:{name}", per_minute=bucket.per_minute, amount=amount))
+            found.append(Withdrawal(name=f"{self._kind}:{name}", per_minute=bucket.per_minute, amount=amount))
             bucket.taken, bucket.owed, bucket.is_used = 0.0, 0.0, False
         return found
 
-    def shared(self, taken: Sequence[Taken], levels: Sequence[float] | None) -> None:
+    def shared(self, taken: Sequence[Withdrawal], levels: Sequence[float] | None) -> None:
         """The levels of what `unshared` gave; None: others could not be notified, and will be next time."""
         for number, each in enumerate(taken):
             bucket = self._buckets.get(each.name.removeprefix(f"{self._kind}:"))

@@ -31,7 +31,7 @@ class NotConnected(Exception):
 
 
 @dataclass(eq=False)
-class Connection:
+class PooledConnection:
     endpoint: Endpoint
     stream: IOStream
     is_reused: bool = False  # the engine may have closed it meanwhile
@@ -44,10 +44,10 @@ class Pool:
     def __init__(self, secret_key: str) -> None:
         self._secret_key = secret_key
         self._clients = TCPClient()
-        self._idle: defaultdict[Endpoint, list[Connection]] = defaultdict(list)
+        self._idle: defaultdict[Endpoint, list[PooledConnection]] = defaultdict(list)
         self._opening: WeakValueDictionary[Endpoint, asyncio.Semaphore] = WeakValueDictionary()
 
-    async def take(self, endpoint: Endpoint, *, fresh: bool = False) -> Connection:
+    async def take(self, endpoint: Endpoint, *, fresh: bool = False) -> PooledConnection:
         """A connection on which nothing is under way. Raises NotConnected."""
         idle = self._idle.get(endpoint, [])
         while idle and not fresh:
@@ -58,7 +58,7 @@ class Pool:
                 return connection
         return await self._opened(endpoint)
 
-    def give_back(self, connection: Connection) -> None:
+    def give_back(self, connection: PooledConnection) -> None:
         """Keep a connection whose answer was read to its end."""
         idle = self._idle[connection.endpoint]
         if connection.stream.closed() or len(idle) >= MAX_IDLE:
@@ -83,11 +83,11 @@ class Pool:
                 connection.stream.close()
         self._clients.close()
 
-    def _forget(self, connection: Connection) -> None:
+    def _forget(self, connection: PooledConnection) -> None:
         with contextlib.suppress(ValueError):
             self._idle[connection.endpoint].remove(connection)
 
-    async def _opened(self, endpoint: Endpoint) -> Connection:
+    async def _opened(self, endpoint: Endpoint) -> PooledConnection:
         turns = self._opening.get(endpoint)
         if turns is None:
             turns = self._opening[endpoint] = asyncio.Semaphore(MAX_OPENING)
@@ -99,7 +99,7 @@ class Pool:
                 await self._introduce(stream, endpoint)
         except (OSError, StreamClosedError, UnsatisfiableReadError) as error:  # a timeout is an OSError
             raise NotConnected(f"the relay of {endpoint.job_id} does not answer: {error}") from error
-        return Connection(endpoint, stream)
+        return PooledConnection(endpoint, stream)
 
     async def _introduce(self, stream: IOStream, endpoint: Endpoint) -> None:
         """Say the token of the attempt. Raises NotConnected when the relay refuses."""

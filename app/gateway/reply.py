@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Mapping
 from tornado.web import RequestHandler
 
 from app.gateway.event_stream import EventStream
-from app.gateway.failures import Failure
-from app.gateway.sample import Sample
+from app.gateway.failures import ErrorAnswer
+from app.gateway.sample import AnswerSample
 from app.services.serving.endpoints import Endpoint
 
 STUCK_SECONDS = 60.0
@@ -19,7 +19,7 @@ class ClientGone(Exception):
     """The client has hung up, or takes nothing any more."""
 
 
-class Reply:
+class ClientReply:
     """Of one request."""
 
     def __init__(self, handler: RequestHandler) -> None:
@@ -29,7 +29,7 @@ class Reply:
         self.has_begun = False  # the status is sent: what follows are events
         self.is_finished = False
         self.stream: EventStream | None = None  # what passes on, or is to
-        self.sample: Sample | None = None
+        self.sample: AnswerSample | None = None
         self.first_token_at: float | None = None  # when the engine sent the first event, which has the first token
         self.endpoint: Endpoint | None = None  # the replica that answers now
 
@@ -65,7 +65,7 @@ class Reply:
         self._handler.finish()
         self.is_finished = True
 
-    def failed(self, failure: Failure) -> None:
+    def failed(self, failure: ErrorAnswer) -> None:
         """A failure by status, or by an event where the stream has begun: never a silent end."""
         if self.is_finished:
             return

@@ -6,7 +6,7 @@ MOST_ANSWER_BYTES = 1 << 20  # more of an answer is cut off
 
 
 @dataclass
-class Sample:
+class AnswerSample:
     """Gets all parts in their order."""
 
     answer: bytearray = field(default_factory=bytearray)

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from app.gateway.backend import ServiceView
-from app.gateway.dispatch import Asked
-from app.gateway.sample import Sample
+from app.gateway.dispatch import AdmittedRequest
+from app.gateway.sample import AnswerSample
 
 MOST_FILE_BYTES = 4 << 20
 MOST_BYTES = 32 << 20  # that wait to be written; further samples are dropped
@@ -47,11 +47,11 @@ class SampleBook:
         self._files: list[_Open] = []  # these, and full ones
         self._size = 0
 
-    def begin(self, view: ServiceView) -> Sample | None:
+    def begin(self, view: ServiceView) -> AnswerSample | None:
         """None: this request is not sampled."""
-        return Sample() if view.logged_share and random.random() < view.logged_share else None  # noqa: S311
+        return AnswerSample() if view.logged_share and random.random() < view.logged_share else None  # noqa: S311
 
-    def end(self, sample: Sample, asked: Asked, view: ServiceView, *, status: int, model: str) -> None:
+    def end(self, sample: AnswerSample, asked: AdmittedRequest, view: ServiceView, *, status: int, model: str) -> None:
         """Keep the sample until its file is written."""
         line = _line(sample, asked, view.name, status=status, model=model)
         if self._size + len(line) > MOST_BYTES:
@@ -90,7 +90,7 @@ def _hour() -> str:
     return time.strftime("%Y-%m-%dT%H", time.gmtime())
 
 
-def _line(sample: Sample, asked: Asked, service: str, *, status: int, model: str) -> bytes:
+def _line(sample: AnswerSample, asked: AdmittedRequest, service: str, *, status: int, model: str) -> bytes:
     document = {
         "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
         "request_id": asked.headers["X-Request-ID"],

@@ -12,12 +12,12 @@ from tornado.web import Application, RequestHandler
 from app.database.from_settings import open_database
 from app.domain.errors import NotFound
 from app.domain.ids import new_id
-from app.gateway.answer_handler import KINDS, AnswerHandler, Gateway
-from app.gateway.backend import Backend
+from app.gateway.answer_handler import KINDS, AnswerHandler, GatewayContext
+from app.gateway.backend import GatewayBackend
 from app.gateway.cancelled import CancelledAnswers
 from app.gateway.dispatch import Dispatch
 from app.gateway.failures import failure_of
-from app.gateway.figures import CONTENT_TYPE, Figures
+from app.gateway.figures import CONTENT_TYPE, GatewayFigures
 from app.gateway.interactive.ports_router import PortsRouter
 from app.gateway.interactive.ports_side import PortsSide
 from app.gateway.interactive.sessions_side import SessionsSide
@@ -50,13 +50,13 @@ class GatewayServer:
 
     def __init__(self, settings: Settings, plane: ControlPlane) -> None:
         gateway_id = new_id("gateway")
-        self._backend = Backend(settings, plane, gateway_id=gateway_id)
+        self._backend = GatewayBackend(settings, plane, gateway_id=gateway_id)
         self._samples = SampleBook(self._backend.store_sample, gateway_id[-_SHOWN:])
         self._pool = Pool(settings.security.secret_key)
         self._loads = Loads(self._backend.report)
         self._usage = UsageBook(self._backend.add_usage)
         self._dispatch = Dispatch(self._backend, self._pool, self._loads)
-        self._figures = Figures()
+        self._figures = GatewayFigures()
         self._open_requests = OpenRequests(
             settings.gateway.max_requests, most_bytes=MOST_BODIES * settings.gateway.max_body_bytes
         )
@@ -68,7 +68,7 @@ class GatewayServer:
         levels = SharedLevels(settings.broker.url) if settings.broker.url else None
         self._sharing = LimitSharing(limits, levels, self._backend.on_thread) if levels is not None else None
         self._cancelled = CancelledAnswers(self._pool, self._usage, limits)
-        gateway = Gateway(
+        gateway = GatewayContext(
             settings=settings,
             backend=self._backend,
             dispatch=self._dispatch,
@@ -129,12 +129,12 @@ class GatewayServer:
         self._sessions.close()
         self._backend.close()
 
-    def _application(self, gateway: Gateway) -> Application:
+    def _application(self, gateway: GatewayContext) -> Application:
         names = "|".join(KINDS)
         routes: list[Any] = [
             (rf"/(?:openai/)?v1/({names})", AnswerHandler, {"gateway": gateway}),
             *self._sessions.routes,
-            (r"/health", HealthHandler, {"dispatch": self._dispatch}),
+            (r"/health", GatewayHealthHandler, {"dispatch": self._dispatch}),
             (r"/metrics", MetricsHandler, {"figures": self._figures}),
         ]
         return Application(routes, default_handler_class=MissingHandler, log_function=lambda _: None)
@@ -145,7 +145,7 @@ class GatewayServer:
             self._pool.sweep()
 
 
-class HealthHandler(RequestHandler):
+class GatewayHealthHandler(RequestHandler):
     """200 until the gateway stops."""
 
     def initialize(self, dispatch: Dispatch) -> None:
@@ -157,7 +157,7 @@ class HealthHandler(RequestHandler):
 
 
 class MetricsHandler(RequestHandler):
-    def initialize(self, figures: Figures) -> None:
+    def initialize(self, figures: GatewayFigures) -> None:
         self._figures = figures
 
     def get(self) -> None:

@@ -37,7 +37,7 @@ def uid_range(text: str) -> range:
 
 
 @dataclass(frozen=True)
-class Source:
+class OwnedPath:
     """A file or directory that a host user is to have."""
 
     path: Path
@@ -46,13 +46,13 @@ class Source:
     is_needed: bool = True  # so; else it comes as it is from a file system that can't be mapped
 
 
-def stage(namespace: int, sources: Sequence[Source], overlay: tuple[Path, Path] | None = None) -> int:
+def stage(namespace: int, sources: Sequence[OwnedPath], overlay: tuple[Path, Path] | None = None) -> int:
     """A namespace of mounts with each source at ``staged`` of its number, mapped by that user namespace.
 
     ``overlay``: (image, directory of what is written), which come together at MERGED. Raises OSError, and what opening
     a source raises.
     """
-    layers = [Source(path) for path in overlay or ()]
+    layers = [OwnedPath(path) for path in overlay or ()]
 
     def fill() -> None:
         with ExitStack() as stack:
@@ -76,7 +76,7 @@ def as_user(uid: int, namespace: int) -> list[str]:
     return ["nsenter", inside, "--setgid", str(uid), "--setuid", str(uid), "--"]
 
 
-def _tree(stack: ExitStack, source: Source, namespace: int) -> int:
+def _tree(stack: ExitStack, source: OwnedPath, namespace: int) -> int:
     path = source.path if source.opened is None else stack.enter_context(source.opened())
     try:
         found = idmapped_mounts.tree(path, namespace if source.is_mapped else None)
@@ -180,7 +180,7 @@ def _tried(uid: int, data_dir: Path) -> str:
         try:
             namespaces.append(idmapped_mounts.user_namespace(uid))
             layers = (directory, changes) if with_overlay else None
-            namespaces.append(stage(namespaces[0], [Source(directory)], layers))
+            namespaces.append(stage(namespaces[0], [OwnedPath(directory)], layers))
             said = _read_by(uid, namespaces[1], staged(0))
             return said or (_read_by(uid, namespaces[1], PLACE / MERGED) if with_overlay else "")
         finally:

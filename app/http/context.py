@@ -6,6 +6,7 @@ from typing import cast
 from flask import Flask, current_app, g, request
 
 from app.http.dialect import NATIVE, Dialect
+from app.http.polls import RecentPolls
 from app.http.slots import Slots, StreamPace
 from app.security.key_cache import KeyCache
 from app.security.permissions import Caller
@@ -37,6 +38,7 @@ class Backend:
     pace: StreamPace = field(default_factory=StreamPace)
     shared: ShortCache = field(default_factory=ShortCache)
     marks: ChangeMarks = field(default_factory=ChangeMarks)
+    polls: RecentPolls = field(default_factory=RecentPolls)  # of tabs without a stream
 
 
 def backend() -> Backend:

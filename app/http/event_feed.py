@@ -8,7 +8,7 @@ from flask import Response
 from sqlalchemy.orm import Session
 
 from app.database.engine import Database
-from app.http.sse import Feed, Frame, last_event_id, stream
+from app.http.sse import EventFrame, Feed, last_event_id, stream
 from app.schemas.results.events import EventSchema
 
 _EVENT = EventSchema()
@@ -33,7 +33,7 @@ def _feed(db: Database, read: Read, seq: int) -> Feed:
             has_ended, events = read(session, seq)
         for event in events:
             seq = event.seq
-            yield Frame(str(seq), _EVENT.dump(event))
+            yield EventFrame(str(seq), _EVENT.dump(event))
         if not events:
             if has_ended:
                 return

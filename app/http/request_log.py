@@ -20,6 +20,6 @@ class RequestIdMiddleware:
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         request_id = environ[REQUEST_ID] = new_request_id()
-        origin = audit.Origin(request_id, environ.get("REMOTE_ADDR") or "")
+        origin = audit.RequestOrigin(request_id, environ.get("REMOTE_ADDR") or "")
         with log_context(request=request_id), audit.with_origin(origin):
             return self._application(environ, start_response)

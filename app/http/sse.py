@@ -22,7 +22,7 @@ OPENING_SECONDS, OPENING_POLL_SECONDS = 1.0, 0.05
 
 
 @dataclass(frozen=True)
-class Frame:
+class EventFrame:
     """One event; a client that sends ``id`` as Last-Event-ID resumes after it."""
 
     id: str
@@ -37,7 +37,7 @@ class StreamFormat:
     opening: str
     idle: str
     closing: str
-    frame: Callable[[Frame], str]
+    frame: Callable[[EventFrame], str]
     failure: Callable[[dict[str, Any]], str]
 
 
@@ -50,7 +50,7 @@ EVENTS = StreamFormat(
     failure=lambda problem: f"event: error\ndata: {to_json(problem)}\n\n",
 )
 # Text: frames that are already in the stream's format. None: no new frame yet; the end of the feed ends the stream.
-Feed = Iterator[Frame | str | None]
+Feed = Iterator[EventFrame | str | None]
 
 
 def wants_events(*, by_default: bool) -> bool:

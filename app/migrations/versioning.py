@@ -6,7 +6,7 @@ from sqlalchemy import Connection, Engine, inspect, text
 
 from app.domain.errors import Unavailable
 
-HEAD = "0048"
+HEAD = "0050"
 VERSION_TABLE = "alembic_version"
 POLL_SECONDS = 0.05
 

@@ -18,7 +18,7 @@ from app.models.jobs.job_event import JobEvent
 from app.models.jobs.lease import Lease
 from app.models.jobs.metric import Metric, MetricSummary
 from app.models.jobs.shard import Shard
-from app.models.manifest import BaseModel, TrainingRuntime
+from app.models.kubernetes_object import StoredBaseModel, TrainingRuntime
 from app.models.model_permission import ModelPermission
 from app.models.node import CachedSource, Device, Node, NodeFault, NodeRecord, NodeSample, Reservation, StuckDevice
 from app.models.process import ProcessBeat
@@ -26,7 +26,7 @@ from app.models.project import Project, ProjectUsage
 from app.models.queue import Queue, QueueWait
 from app.models.registered_model import RegisteredModel
 from app.models.service import ModelUsage, Replica, Service, ServiceEvent, ServiceLoad
-from app.models.sweep import Sweep, SweepEvent, Trial, TrialReport
+from app.models.sweep import Sweep, SweepCount, SweepEvent, Trial, TrialReport
 from app.models.web_session import WebSession
 from app.models.web_user import WebUser
 from app.models.webhook import Webhook, WebhookDelivery
@@ -37,7 +37,6 @@ __all__ = [
     "Attempt",
     "AuditEntry",
     "Base",
-    "BaseModel",
     "Batch",
     "BatchJob",
     "CachedSource",
@@ -74,8 +73,10 @@ __all__ = [
     "ServiceEvent",
     "ServiceLoad",
     "Shard",
+    "StoredBaseModel",
     "StuckDevice",
     "Sweep",
+    "SweepCount",
     "SweepEvent",
     "TrainingRuntime",
     "Trial",

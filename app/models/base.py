@@ -14,6 +14,8 @@ ID = String(64)
 JsonColumn = JSON().with_variant(JSONB(), "postgresql")
 # Python None becomes SQL NULL, not JSON null.
 JsonOrNull = JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
+_JSON_OBJECTS = (dict[str, Any], dict[str, str], dict[str, int])
+_JSON_LISTS = (list[Any], list[str], list[int], list[float], list[list[int]])
 _NAMES = {
     "ix": "ix_%(table_name)s_%(column_0_N_name)s",
     "uq": "uq_%(table_name)s_%(column_0_N_name)s",
@@ -46,8 +48,8 @@ class Base(DeclarativeBase):
     metadata = MetaData(naming_convention=_NAMES)
     type_annotation_map: ClassVar[dict[Any, Any]] = {
         datetime: UtcDateTime,
-        dict[str, Any]: JsonColumn,
-        list[Any]: JsonColumn,
+        **dict.fromkeys(_JSON_OBJECTS, JsonColumn),
+        **dict.fromkeys(_JSON_LISTS, JsonColumn),
     }
 
 

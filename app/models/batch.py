@@ -32,7 +32,7 @@ class Batch(Base):
     input_file_id: Mapped[str] = mapped_column(ID)
     endpoint: Mapped[str] = mapped_column(String(64))  # the `url` of all its requests
     window_seconds: Mapped[int]  # from its creation to its expiry
-    tags: Mapped[dict[str, Any]] = mapped_column(default=dict)  # OpenAI's metadata
+    tags: Mapped[dict[str, str]] = mapped_column(default=dict)  # OpenAI's metadata
     parts: Mapped[dict[str, Any]] = mapped_column(default=dict)  # sections of a job document that its jobs get
     output_expires_seconds: Mapped[int | None]  # of its files, from their creation on
 
@@ -40,7 +40,7 @@ class Batch(Base):
     pending_reason: Mapped[str] = mapped_column(Text, default="")  # why it does not advance
     cancel_requested: Mapped[bool] = mapped_column(default=False)
     checked_lines: Mapped[int] = mapped_column(default=0)  # of the file, while it is validated
-    models: Mapped[dict[str, Any]] = mapped_column(default=dict)  # model as requests name it → number of requests
+    models: Mapped[dict[str, int]] = mapped_column(default=dict)  # model as requests name it → number of requests
     problems: Mapped[list[Any]] = mapped_column(default=list)  # [{"code", "message", "param", "line"}]
     total: Mapped[int] = mapped_column(default=0)
     completed: Mapped[int] = mapped_column(default=0)

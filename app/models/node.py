@@ -32,9 +32,9 @@ class Node(Base):
     name: Mapped[str] = mapped_column(String(63), primary_key=True)
     state: Mapped[str] = mapped_column(String(16), default="ready")
     quarantine_reason: Mapped[str] = mapped_column(Text, default="", server_default=text("''"))  # until it is enabled
-    labels: Mapped[list[Any]] = mapped_column(default=list)  # from node.toml; see all_labels
-    admin_labels: Mapped[list[Any]] = mapped_column(default=list, server_default=text("'[]'"))
-    capabilities: Mapped[list[Any]] = mapped_column(default=list)
+    labels: Mapped[list[str]] = mapped_column(default=list)  # from node.toml; see all_labels
+    admin_labels: Mapped[list[str]] = mapped_column(default=list, server_default=text("'[]'"))
+    capabilities: Mapped[list[str]] = mapped_column(default=list)
     cpu_cores: Mapped[int] = mapped_column(default=0)
     ram_mb: Mapped[int] = mapped_column(default=0)
     storage_mb: Mapped[int] = mapped_column(default=0)

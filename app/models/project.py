@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import Double, Index, String, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from app.domain.administration import AS_INSTALLED, CREATE_CLAIMS
+from app.domain.administration import AS_INSTALLED, CREATE_CLAIMS, OPTIONAL_DIGESTS
 from app.domain.interactive import ALLOWED
 from app.domain.scheduling.fair_share import document_of, quota_of
 from app.models.base import Base, utc_now
@@ -26,13 +26,17 @@ class Project(Base):
     # Only limits that are set, and under DEMANDS what it demands of nodes.
     quota: Mapped[dict[str, Any]] = mapped_column(default=dict, server_default=text("'{}'"))
     # Services that its jobs may connect to, as host:port.
-    egress: Mapped[list[Any]] = mapped_column(default=list, server_default=text("'[]'"))
+    egress: Mapped[list[str]] = mapped_column(default=list, server_default=text("'[]'"))
     # Shells, commands and forwarded ports of people in its jobs: allowed, recorded or off.
     sessions: Mapped[str] = mapped_column(String(16), default=ALLOWED, server_default=ALLOWED)
     # Whether its jobs may create volume claims, or only use existing ones: create or use.
     claims: Mapped[str] = mapped_column(String(16), default=CREATE_CLAIMS, server_default=CREATE_CLAIMS)
     # Whether the first request for a model without a service makes one: as the gateways' settings say, on or off.
     auto_services: Mapped[str] = mapped_column(String(16), default=AS_INSTALLED, server_default=AS_INSTALLED)
+    # Registries and parts of them whose images its jobs may use, and `local`; empty: all that the installation allows.
+    image_sources: Mapped[list[str]] = mapped_column(default=list, server_default=text("'[]'"))
+    # Whether images of registries are named with their digest: optional or required.
+    image_digests: Mapped[str] = mapped_column(String(16), default=OPTIONAL_DIGESTS, server_default=OPTIONAL_DIGESTS)
     created_at: Mapped[datetime] = mapped_column(default=utc_now)
 
     @property

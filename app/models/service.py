@@ -95,7 +95,7 @@ class ServiceLoad(Base):
     waiting: Mapped[int] = mapped_column(default=0)  # held until a replica answers
     requests: Mapped[int] = mapped_column(BigInteger, default=0)  # since the gateway started
     # Streams of the last five minutes by the time to their first token: see domain.serving.first_tokens.
-    first_tokens: Mapped[list[Any]] = mapped_column(default=list, server_default=text("'[]'"))
+    first_tokens: Mapped[list[int]] = mapped_column(default=list, server_default=text("'[]'"))
     at: Mapped[datetime] = mapped_column(default=utc_now)  # a row that is not renewed for 10 s counts as 0
 
 

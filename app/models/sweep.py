@@ -35,7 +35,7 @@ class Sweep(Base):
     # The key in whose name trials are submitted: the creator's, or that of the caller who resumed the sweep last.
     submits_as: Mapped[str] = mapped_column(ID)
     name: Mapped[str] = mapped_column(String(128))
-    labels: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    labels: Mapped[dict[str, str]] = mapped_column(default=dict)
     spec: Mapped[dict[str, Any]]  # with secrets of the job replaced by "***"
     # Results of earlier sweeps, as observations: megabytes for the largest, so they are read where they are needed.
     known: Mapped[list[Any]] = mapped_column(default=list, deferred=True)
@@ -107,9 +107,9 @@ class Trial(Base):
     paused: Mapped[bool] = mapped_column(default=False)  # by its sweep, which resumes it
     promoted: Mapped[bool] = mapped_column(default=False)  # by hand: early stopping does not end it
     error_type: Mapped[str | None] = mapped_column(String(32))
-    objectives: Mapped[list[Any] | None] = mapped_column(JsonOrNull)  # one number each, as measured
+    objectives: Mapped[list[float] | None] = mapped_column(JsonOrNull)  # one number each, as measured
     value: Mapped[float | None]  # the first objective, by which trials are ordered
-    violations: Mapped[list[Any]] = mapped_column(default=list)  # per constraint: above 0 by how much it is broken
+    violations: Mapped[list[float]] = mapped_column(default=list)  # per constraint: above 0 by how much it is broken
     rung: Mapped[int | None]  # of its newest report
     step: Mapped[int] = mapped_column(default=0)  # of its newest report, or of its end
     observed_seq: Mapped[int | None]  # the sweep's `seq` when its end was recorded
@@ -154,3 +154,20 @@ class SweepEvent(Base):
     reason: Mapped[str] = mapped_column(String(64), default="")
     message: Mapped[str] = mapped_column(Text, default="")
     data: Mapped[dict[str, Any]] = mapped_column(default=dict)
+
+
+class SweepCount(Base):
+    """A histogram bucket of what sweeps of a project took, or a sum of what they spared; it only grows.
+
+    Written with what it counts. No foreign keys: it outlives the sweeps, because Prometheus takes a smaller value for a
+    restart.
+    """
+
+    __tablename__ = "sweep_count"
+
+    project: Mapped[str] = mapped_column(String(63), primary_key=True)
+    kind: Mapped[str] = mapped_column(String(24), primary_key=True)
+    # 0: longer than the largest bucket, or a sum without buckets.
+    up_to_ms: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    count: Mapped[int] = mapped_column(BigInteger, default=0)
+    seconds: Mapped[float] = mapped_column(default=0.0)

@@ -1,7 +1,6 @@
 """A person whom an identity provider vouches for. A key without a holder stands for each sign-in of theirs."""
 
 from datetime import datetime
-from typing import Any
 
 from sqlalchemy import String, UniqueConstraint, false, text
 from sqlalchemy.orm import Mapped, mapped_column
@@ -20,7 +19,7 @@ class WebUser(Base):
     email: Mapped[str] = mapped_column(String(255), default="")
     email_verified: Mapped[bool] = mapped_column(default=False, server_default=false())  # as the provider says
     # Values of the claim that decides roles, as of the last sign-in.
-    groups: Mapped[list[Any]] = mapped_column(default=list, server_default=text("'[]'"))
+    groups: Mapped[list[str]] = mapped_column(default=list, server_default=text("'[]'"))
     key_id: Mapped[str] = mapped_column(ID, default="")  # which stands for the sign-ins; replaced with its role
     created_at: Mapped[datetime] = mapped_column(default=utc_now)
     last_seen_at: Mapped[datetime] = mapped_column(default=utc_now)

@@ -15,9 +15,9 @@ class Webhook(Base):
     id: Mapped[str] = mapped_column(ID, primary_key=True)
     project: Mapped[str] = mapped_column(ForeignKey("project.name", ondelete="CASCADE"), index=True)
     url: Mapped[str] = mapped_column(Text)  # empty: it sends emails
-    recipients: Mapped[list[Any]] = mapped_column(default=list, server_default=text("'[]'"))  # of emails
+    recipients: Mapped[list[str]] = mapped_column(default=list, server_default=text("'[]'"))  # of emails
     description: Mapped[str] = mapped_column(String(255), default="")
-    event_types: Mapped[list[Any]]  # empty: all
+    event_types: Mapped[list[str]]  # empty: all
     format: Mapped[str] = mapped_column(String(16), default="json", server_default="json")
     sealed_secret: Mapped[str] = mapped_column(Text)  # encrypted, not hashed: signing needs it; empty: emails
     is_active: Mapped[bool] = mapped_column(default=True)
@@ -58,9 +58,9 @@ class WebhookDelivery(Base):
     tries: Mapped[int] = mapped_column(default=0)
     next_try_at: Mapped[datetime | None]  # NULL: at once, independent of the writer's clock
     # Recipients whom an email has reached while others have to be tried again.
-    reached: Mapped[list[Any]] = mapped_column(default=list, server_default=text("'[]'"))
+    reached: Mapped[list[str]] = mapped_column(default=list, server_default=text("'[]'"))
     # Recipients whom the mail server will never take, with its answer: they are not asked for again.
-    refused: Mapped[dict[str, Any]] = mapped_column(default=dict, server_default=text("'{}'"))
+    refused: Mapped[dict[str, str]] = mapped_column(default=dict, server_default=text("'{}'"))
     status_code: Mapped[int | None]
     problem: Mapped[str] = mapped_column(Text, default="")
     created_at: Mapped[datetime] = mapped_column(default=utc_now)

@@ -12,21 +12,21 @@ _OPTIONS.log_errors = False
 _OPTIONS.max_mem = 1 << 18  # bytes of a compiled pattern; RE2's own limit is 8 MiB
 
 
-class InvalidPattern(ValueError):
+class InvalidLogPattern(ValueError):
     """An invalid pattern; the message says what is wrong with it."""
 
 
 def log_pattern(text: str) -> "re2._Regexp":
-    """The pattern, for lines in UTF-8. Raises InvalidPattern."""
+    """The pattern, for lines in UTF-8. Raises InvalidLogPattern."""
     if len(text) > MAX_PATTERN:
-        raise InvalidPattern(f"a pattern has at most {MAX_PATTERN} characters, this one has {len(text)}")
+        raise InvalidLogPattern(f"a pattern has at most {MAX_PATTERN} characters, this one has {len(text)}")
     try:
         return re2.compile(text.encode("utf-8", "replace"), _OPTIONS)
     except re2.error as error:
         problem = error.args[0].decode(errors="replace")
         if "too large" in problem:
-            raise InvalidPattern("the pattern is too large: use fewer or smaller counted repetitions") from error
+            raise InvalidLogPattern("the pattern is too large: use fewer or smaller counted repetitions") from error
         what, _, where = problem.partition(": ")
-        raise InvalidPattern(
+        raise InvalidLogPattern(
             f"{what} in '{where}'; use a regular expression in RE2's syntax, without lookarounds and backreferences"
         ) from error

@@ -107,7 +107,7 @@ class MetricValues(fields.Field[Sequence[float | None]]):
         return [None if number is None else json_number(number) for number in value or ()]
 
 
-class Curves(fields.Field[Mapping[str, list[list[CurvePoint]]]]):
+class CurvesField(fields.Field[Mapping[str, list[list[CurvePoint]]]]):
     """Metric → one list of points per job."""
 
     def _serialize(self, value: Mapping[str, list[list[CurvePoint]]] | None, *_: Any, **__: Any) -> dict[str, Any]:
@@ -134,4 +134,4 @@ class ComparisonSchema(Schema):
     differences = fields.List(fields.Nested(DocumentDifferenceSchema))
     metrics = fields.Dict(keys=fields.String(), values=fields.Nested(ComparedMetricSchema))
     left_out = fields.List(fields.String(), **says(f"Metrics beyond the first {MOST_METRICS}; name them to see them"))
-    curves = Curves(metadata=_CURVES)
+    curves = CurvesField(metadata=_CURVES)

@@ -5,9 +5,11 @@ from typing import Any, ClassVar
 from marshmallow import Schema, fields
 
 from app.schemas.documents import DocumentSchema
+from app.schemas.jobs import DryRunSchema, SubmitQuerySchema
+from app.schemas.queries import QueryFlag
 from app.schemas.spec.data_config import DataConfigSchema
 from app.schemas.spec.training_config import TRAINING_TYPES, BaseModelSchema, FrameworkSchema, TrainingConfigSchema
-from app.schemas.strict_fields import SOMETIMES, AsStored, Choice, Section, Text
+from app.schemas.strict_fields import SOMETIMES, AsStored, Choice, SectionField, Text, says
 
 _LENGTHS = {"type": "object", "additionalProperties": {"type": "integer"}, SOMETIMES: True}
 _OBJECT = {"type": "object", SOMETIMES: True}
@@ -19,13 +21,13 @@ class IntendedTrainingSchema(TrainingConfigSchema):
     needed = ()
     conditions: ClassVar[dict[str, Any]] = {}
     training_type = Choice(TRAINING_TYPES, load_default="SFT")
-    base_model = Section(BaseModelSchema)
-    framework = Section(FrameworkSchema, load_default=lambda: {"type": "HF_TRAINER"})
+    base_model = SectionField(BaseModelSchema)
+    framework = SectionField(FrameworkSchema, load_default=lambda: {"type": "HF_TRAINER"})
 
 
 class ValidateDataSchema(DocumentSchema):
-    data_config = Section(DataConfigSchema, required=True)
-    training_config = Section(IntendedTrainingSchema, load_default=lambda: IntendedTrainingSchema().load({}))
+    data_config = SectionField(DataConfigSchema, required=True)
+    training_config = SectionField(IntendedTrainingSchema, load_default=lambda: IntendedTrainingSchema().load({}))
 
 
 class ValidateDataQuerySchema(Schema):
@@ -62,6 +64,12 @@ class SourceReportSchema(Schema):
     lengths = AsStored(_LENGTHS)
 
 
+class InspectedSubmitQuerySchema(SubmitQuerySchema):
+    inspect = QueryFlag(
+        load_default=False, **says("With dry_run: has the records read, too, and answers with data, within a minute")
+    )
+
+
 class DataReportSchema(Schema):
     """``left_out`` lists what was not validated."""
 
@@ -74,3 +82,9 @@ class DataReportSchema(Schema):
     truncated_share = fields.Float(allow_none=True, metadata={SOMETIMES: True})
     batch = AsStored(_OBJECT)
     model = AsStored(_OBJECT)
+
+
+class InspectedDryRunSchema(DryRunSchema):
+    """``data`` where it was asked for by ``inspect``; not valid: a submission would fail with its first error."""
+
+    data = fields.Nested(DataReportSchema, metadata={SOMETIMES: True})

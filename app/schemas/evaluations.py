@@ -6,7 +6,7 @@ from typing import Any
 from marshmallow import Schema, ValidationError, fields, post_load, validate
 
 from app.domain.errors import InvalidRequest
-from app.domain.evaluations.documents import Options
+from app.domain.evaluations.documents import EvaluationOptions
 from app.domain.names import MOST_LABELS
 from app.domain.spec.inference import Requirement
 from app.domain.spec.model import DataConfig, PlannedBenchmark, ResourceConfig, SchedulingConfig
@@ -17,7 +17,7 @@ from app.schemas.spec.benchmarks import benchmark_list, requirements, seed
 from app.schemas.spec.data_config import PreprocessSchema
 from app.schemas.spec.resource_config import ResourceConfigSchema
 from app.schemas.spec.scheduling_config import SchedulingConfigSchema
-from app.schemas.strict_fields import AsStored, Moment, Section, Text, Whole, says
+from app.schemas.strict_fields import AsStored, Moment, SectionField, Text, Whole, says
 from app.services.evaluations.comparing import FEWEST, MOST
 from app.services.evaluations.submission import EvaluationRequest
 from app.services.inference.models import WantedModel
@@ -47,7 +47,7 @@ _FLAT = {"job_id": "job_id", "model_uri": "model_uri", "checkpoint_id": "checkpo
 
 
 class EvaluationDataSchema(DocumentSchema):
-    preprocess = Section(PreprocessSchema, **says("How records become tokens; default as of the model's job"))
+    preprocess = SectionField(PreprocessSchema, **says("How records become tokens; default as of the model's job"))
     max_seq_length = Whole(
         1,
         2**24,
@@ -61,24 +61,24 @@ class CreateEvaluationSchema(DocumentSchema):
     labels = label_map(
         most=MOST_LABELS - 1, load_default=dict, **says("Keys and values to filter by; type is evaluation by default")
     )
-    model = Section(ModelReferenceSchema, **says("The model that is measured"))
+    model = SectionField(ModelReferenceSchema, **says("The model that is measured"))
     job_id = Text(longest=64, **says("Instead of model: model.job_id"))
     model_uri = Text(**says("Instead of model: model.model_uri"))
     checkpoint_id = Text(longest=128, **says("Instead of model: model.checkpoint, of job_id where both are given"))
     benchmarks = benchmark_list()
     require = requirements()
-    data_config = Section(
+    data_config = SectionField(
         EvaluationDataSchema, **says("How records are read; default as the training of the model did")
     )
-    resource_config = Section(ResourceConfigSchema, **says("Devices; default one"))
-    scheduling_config = Section(SchedulingConfigSchema, **says("Queue, priority, preemption, time limits"))
+    resource_config = SectionField(ResourceConfigSchema, **says("Devices; default one"))
+    scheduling_config = SectionField(SchedulingConfigSchema, **says("Queue, priority, preemption, time limits"))
     seed = seed("Random seed of sampled answers and of resampling")
 
     @post_load
     def _typed(self, values: dict[str, Any], **_: Any) -> EvaluationRequest:
         data, resources = values.get("data_config"), values.get("resource_config")
         scheduling = values.get("scheduling_config")
-        options = Options(
+        options = EvaluationOptions(
             name=values.get("name", ""),
             labels=values["labels"],
             data=DataConfig.from_json(data) if data is not None else None,
@@ -144,17 +144,17 @@ class EvaluationAnswerSchema(Schema):
         **says("The name of that key; empty if it has none, `administrator` for a super admin's"),
     )
     job_id = fields.String(attribute="job.evaluated_job_id", allow_none=True, **says("The job that made the model"))
-    model = Section(ModelReferenceSchema)
+    model = SectionField(ModelReferenceSchema)
     checkpoint_id = fields.String(attribute="section.model.checkpoint_id", allow_none=True)
     step = fields.Integer(
         attribute="job.evaluated_step", allow_none=True, **says("Of the checkpoint; null: the result")
     )
     benchmarks = AsStored({"type": "array", "items": {"type": "object"}})
     require = AsStored({"type": "array", "items": {"type": "object"}})
-    data_config = Section(EvaluationDataSchema, **says("How records are read"))
+    data_config = SectionField(EvaluationDataSchema, **says("How records are read"))
     seed = fields.Integer(attribute="section.seed")
-    resource_config = Section(ResourceConfigSchema)
-    scheduling_config = Section(SchedulingConfigSchema, **says("Queue, priority, preemption, time limits"))
+    resource_config = SectionField(ResourceConfigSchema)
+    scheduling_config = SectionField(SchedulingConfigSchema, **says("Queue, priority, preemption, time limits"))
     status = fields.String(attribute="job.status")
     status_reason = fields.String(attribute="job.status_reason")
     pending_reason = fields.String(attribute="details.pending_reason")

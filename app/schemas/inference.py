@@ -10,9 +10,11 @@ from app.domain.names import MOST_LABELS
 from app.domain.spec.defaults import FORMAT_OF_FEATURES
 from app.domain.spec.inference import (
     BATCH,
+    BEST_CHECKPOINT,
     FEATURES,
     FIELDS,
     FORMATS,
+    LATEST_CHECKPOINT,
     OPENAI_ENDPOINTS,
     TASKS,
     TRANSFORMERS,
@@ -40,14 +42,25 @@ from app.domain.spec.rules.model import DTYPES, known_model_kwargs
 from app.schemas.documents import DocumentSchema
 from app.schemas.jobs import display_name, label_map
 from app.schemas.queries import ListQuerySchema, OrderBy, QueryMoment, QueryTexts, one_of
-from app.schemas.spec.credentials import Credentials, StorageOptions
+from app.schemas.spec.credentials import CredentialsField, StorageOptions
 from app.schemas.spec.data_config import PreprocessSchema, SourceSchema
 from app.schemas.spec.resource_config import ResourceConfigSchema
 from app.schemas.spec.scheduling_config import SchedulingConfigSchema
 from app.schemas.spec.tracking import tracker_list
 from app.schemas.spec.training_config import environment
-from app.schemas.strict_fields import AsStored, Choice, Flag, FreeObject, Moment, Number, Section, Text, Whole, says
-from app.services.inference.models import BEST, LATEST, WantedModel
+from app.schemas.strict_fields import (
+    AsStored,
+    Choice,
+    Flag,
+    FreeObject,
+    Moment,
+    Number,
+    SectionField,
+    Text,
+    Whole,
+    says,
+)
+from app.services.inference.models import WantedModel
 from app.services.inference.submission import NewInference
 
 KINDS = (BATCH, FEATURES)
@@ -70,7 +83,9 @@ class ModelReferenceSchema(DocumentSchema):
     checkpoint = Text(
         longest=128,
         shortest=1,
-        **says(f"{BEST}, {LATEST}, or the ID of one of the job's checkpoints; default the job's result"),
+        **says(
+            f"{BEST_CHECKPOINT}, {LATEST_CHECKPOINT}, or the ID of one of the job's checkpoints; default its result"
+        ),
     )
     model_uri = Text(
         shortest=1,
@@ -89,7 +104,7 @@ class ModelReferenceSchema(DocumentSchema):
     )
     source = Text(longest=255, shortest=1, **says("model_uri: hub, local or a URI scheme: where to look for it"))
     tokenizer_id = Text(shortest=1, **says("model_uri: like it; default the tokenizer in the model's directory"))
-    credentials = Credentials()
+    credentials = CredentialsField()
     storage_options = StorageOptions()
     dtype = Text(
         longest=32,
@@ -144,7 +159,7 @@ class RecordsSchema(DocumentSchema):
         validate=validate.Length(max=1000),
         **says("Where the records are, read in this order; of each source its split, sliced where it says so"),
     )
-    preprocess = Section(
+    preprocess = SectionField(
         RecordPreprocessSchema, **says("How records are read: tokenizer_config, chat_template and field_mapping")
     )
     seed = Whole(0, 2**32 - 1, **says("Random seed of the samples of sources", default=DataConfig.seed))
@@ -217,7 +232,7 @@ class InferenceOutputSchema(DocumentSchema):
         ),
     )
     max_size_mb = Whole(1, **says("Most that the results may take; larger ones fail the job with EXPORT_FAILED"))
-    credentials = Credentials()
+    credentials = CredentialsField()
     storage_options = StorageOptions()
 
 
@@ -242,15 +257,15 @@ class SubmitInferenceSchema(DocumentSchema):
         **says("Keys and values to filter jobs by; type is the kind by default"),
     )
     kind = Choice(KINDS, load_default=BATCH, **says("batch: texts, likelihoods or scores; features: vectors"))
-    model = Section(ModelReferenceSchema, required=True, **says("The model that is used"))
-    data_config = Section(RecordsSchema, required=True, **says("The records"))
-    task = Section(InferenceTaskSchema, load_default=dict, **says("What is asked of the model for each record"))
-    output = Section(InferenceOutputSchema, load_default=dict, **says("The form of the results"))
-    on_error = Section(OnRecordErrorSchema, load_default=dict, **says("What happens to records without an answer"))
-    resource_config = Section(
+    model = SectionField(ModelReferenceSchema, required=True, **says("The model that is used"))
+    data_config = SectionField(RecordsSchema, required=True, **says("The records"))
+    task = SectionField(InferenceTaskSchema, load_default=dict, **says("What is asked of the model for each record"))
+    output = SectionField(InferenceOutputSchema, load_default=dict, **says("The form of the results"))
+    on_error = SectionField(OnRecordErrorSchema, load_default=dict, **says("What happens to records without an answer"))
+    resource_config = SectionField(
         ResourceConfigSchema, load_default=lambda: _NO_RESOURCES, **says("Devices of one node; default one device")
     )
-    scheduling_config = Section(
+    scheduling_config = SectionField(
         SchedulingConfigSchema, load_default=lambda: _NO_SCHEDULING, **says("Queue, priority, preemption, time limits")
     )
     environment = environment()
@@ -312,14 +327,14 @@ class InferenceSchema(Schema):
         attribute="details.created_by_name",
         **says("The name of that key; empty if it has none, `administrator` for a super admin's"),
     )
-    model = Section(ModelReferenceSchema, **says("The model; a checkpoint by its ID"))
+    model = SectionField(ModelReferenceSchema, **says("The model; a checkpoint by its ID"))
     adapter = fields.Boolean(**says("Whether the job's weights are an adapter, loaded with their job's base model"))
-    data_config = Section(RecordsSchema)
-    task = Section(InferenceTaskSchema)
-    output = Section(InferenceOutputSchema)
-    on_error = Section(OnRecordErrorSchema)
-    resource_config = Section(ResourceConfigSchema)
-    scheduling_config = Section(SchedulingConfigSchema)
+    data_config = SectionField(RecordsSchema)
+    task = SectionField(InferenceTaskSchema)
+    output = SectionField(InferenceOutputSchema)
+    on_error = SectionField(OnRecordErrorSchema)
+    resource_config = SectionField(ResourceConfigSchema)
+    scheduling_config = SectionField(SchedulingConfigSchema)
     status = fields.String(attribute="job.status")
     status_reason = fields.String(attribute="job.status_reason")
     pending_reason = fields.String(attribute="details.pending_reason")

@@ -36,7 +36,7 @@ from app.schemas.strict_fields import (
     Flag,
     Matching,
     Moment,
-    Section,
+    SectionField,
     Text,
     TextMap,
     Whole,
@@ -84,13 +84,13 @@ class SubmitJobSchema(JobPartSchema):
     )
     name = display_name("A display name; need not be unique", required=True)
     labels = label_map(load_default=dict, **says("Keys and values to filter jobs by"))
-    training_config = Section(TrainingConfigSchema, required=True)
-    data_config = Section(DataConfigSchema, **says("Framework CUSTOM does not need it: default no sources"))
-    resource_config = Section(ResourceConfigSchema, required=True)
-    output_config = Section(OutputConfigSchema, load_default=lambda: _NO_OUTPUT)
-    scheduling_config = Section(SchedulingConfigSchema, load_default=lambda: _NO_SCHEDULING)
+    training_config = SectionField(TrainingConfigSchema, required=True)
+    data_config = SectionField(DataConfigSchema, **says("Framework CUSTOM does not need it: default no sources"))
+    resource_config = SectionField(ResourceConfigSchema, required=True)
+    output_config = SectionField(OutputConfigSchema, load_default=lambda: _NO_OUTPUT)
+    scheduling_config = SectionField(SchedulingConfigSchema, load_default=lambda: _NO_SCHEDULING)
     tracking = tracker_list()
-    interactive_config = Section(
+    interactive_config = SectionField(
         InteractiveConfigSchema, **says("Ports, readiness, a notebook, and what a failure leaves")
     )
     tasks = role_list()
@@ -223,7 +223,7 @@ class RetrySchema(DocumentSchema):
     modify_resources = Flag(
         load_default=False, **says("Whether to apply new_resource_config and new_tasks; they are ignored otherwise")
     )
-    new_resource_config = Section(NewResourceConfigSchema, **says("Fields to override"))
+    new_resource_config = SectionField(NewResourceConfigSchema, **says("Fields to override"))
     new_tasks = new_role_list()
 
 
@@ -265,14 +265,14 @@ class JobSchema(Schema):
     kind = fields.String(attribute="job.kind", **says("training, batch, features, evaluation or replica"))
     name = fields.String(attribute="job.name")
     labels = AsStored({"type": "object", "additionalProperties": {"type": "string"}}, attribute="job.labels")
-    training_config = Section(StoredTrainingConfigSchema, attribute="stored.training_config")
-    data_config = Section(DataConfigSchema, attribute="stored.data_config")
-    resource_config = Section(ResourceConfigSchema, attribute="stored.resource_config")
-    output_config = Section(OutputConfigSchema, attribute="stored.output_config")
-    scheduling_config = Section(SchedulingConfigSchema, attribute="stored.scheduling_config")
+    training_config = SectionField(StoredTrainingConfigSchema, attribute="stored.training_config")
+    data_config = SectionField(DataConfigSchema, attribute="stored.data_config")
+    resource_config = SectionField(ResourceConfigSchema, attribute="stored.resource_config")
+    output_config = SectionField(OutputConfigSchema, attribute="stored.output_config")
+    scheduling_config = SectionField(SchedulingConfigSchema, attribute="stored.scheduling_config")
     # Jobs of earlier versions are stored without it.
     tracking = tracker_list(attribute="stored.tracking", dump_default=list)
-    interactive_config = Section(InteractiveConfigSchema, attribute="stored.interactive_config", dump_default=dict)
+    interactive_config = SectionField(InteractiveConfigSchema, attribute="stored.interactive_config", dump_default=dict)
     tasks = AsStored(
         {
             "type": "array",

@@ -4,10 +4,18 @@ import re
 
 from marshmallow import Schema, fields
 
-from app.domain.administration import AUTO_SERVICES, CLAIM_RIGHTS, LONGEST_DESCRIPTION, MOST_DEMANDS, MOST_OF_QUOTA
+from app.domain.administration import (
+    AUTO_SERVICES,
+    CLAIM_RIGHTS,
+    IMAGE_DIGESTS,
+    LONGEST_DESCRIPTION,
+    MOST_DEMANDS,
+    MOST_OF_QUOTA,
+)
 from app.domain.interactive import SWITCHES
 from app.domain.names import NAME, NAME_RULE
 from app.domain.spec.locations.egress import MOST_SERVICES, SERVICE, SERVICE_RULE
+from app.domain.spec.locations.images import MOST_SOURCES, SOURCE, SOURCE_RULE
 from app.schemas.documents import DocumentSchema, RequestSchema
 from app.schemas.queries import ListQuerySchema, OrderBy, QueryTexts, one_of
 from app.schemas.strict_fields import SOMETIMES, Choice, Matching, Moment, Number, Text, Texts, Whole, says
@@ -23,6 +31,11 @@ _CLAIMS = says("volume claims of its jobs: create (a mount may create a missing 
 _AUTO_SERVICES = says(
     "whether the first request for a model without a service makes one: on, off, or default (as the gateways' settings)"
 )
+_IMAGE_SOURCES = says(
+    "registries and parts of them whose images its jobs may use, and local for images of the storage roots: the whole "
+    "list; empty: all that the installation allows"
+)
+_IMAGE_DIGESTS = says("whether its jobs name images of registries with their digest: optional or required")
 _DEMANDS = says(
     "capabilities that nodes of its jobs must have, such as sandbox:full: the whole list; also for jobs that wait"
 )
@@ -82,6 +95,8 @@ class CreateProjectSchema(DocumentSchema):
     sessions = Choice(SWITCHES, **_SESSIONS)
     claims = Choice(CLAIM_RIGHTS, **_CLAIMS)
     auto_services = Choice(AUTO_SERVICES, **_AUTO_SERVICES)
+    image_sources = Texts(most=MOST_SOURCES, form=SOURCE, rule=SOURCE_RULE, **_IMAGE_SOURCES)
+    image_digests = Choice(IMAGE_DIGESTS, **_IMAGE_DIGESTS)
     required_capabilities = Texts(most=MOST_DEMANDS, **_DEMANDS)
 
 
@@ -92,6 +107,8 @@ class ChangeProjectSchema(DocumentSchema):
     sessions = Choice(SWITCHES, **_SESSIONS)
     claims = Choice(CLAIM_RIGHTS, **_CLAIMS)
     auto_services = Choice(AUTO_SERVICES, **_AUTO_SERVICES)
+    image_sources = Texts(most=MOST_SOURCES, form=SOURCE, rule=SOURCE_RULE, **_IMAGE_SOURCES)
+    image_digests = Choice(IMAGE_DIGESTS, **_IMAGE_DIGESTS)
     required_capabilities = Texts(most=MOST_DEMANDS, **_DEMANDS)
 
 
@@ -122,6 +139,8 @@ class ProjectSchema(Schema):
     sessions = fields.String(**_SESSIONS)
     claims = fields.String(**_CLAIMS)
     auto_services = fields.String(**_AUTO_SERVICES)
+    image_sources = fields.List(fields.String(), **_IMAGE_SOURCES)
+    image_digests = fields.String(**_IMAGE_DIGESTS)
     required_capabilities = fields.List(fields.String(), **_DEMANDS)
     created_at = Moment()
 

@@ -14,7 +14,7 @@ from app.schemas.services import (
     ServiceSchedulingSchema,
 )
 from app.schemas.spec.resource_config import ResourceConfigSchema
-from app.schemas.strict_fields import AsStored, Moment, Section, says
+from app.schemas.strict_fields import AsStored, Moment, SectionField, says
 
 _NUMBER = {"type": ["number", "string"]}
 _POINTS = {"type": "array", "items": {"type": "array"}}
@@ -42,16 +42,18 @@ class ServiceSchema(Schema):
     is_automatic = fields.Boolean(
         attribute="service.is_automatic", **says("Whether the first request for its model has made it")
     )
-    model = Section(ModelReferenceSchema, attribute="document.model", **says("The model that answers, as it was named"))
+    model = SectionField(
+        ModelReferenceSchema, attribute="document.model", **says("The model that answers, as it was named")
+    )
     task = fields.String(attribute="document.task")
     adapters = fields.Nested(ServedAdaptersSchema, attribute="document.adapters")
     replicas = fields.Nested(ReplicasSchema, attribute="document.replicas")
     engine = fields.String(attribute="document.engine")
     limits = fields.Nested(ServiceLimitsSchema, attribute="document.limits")
-    defaults = Section(RequestDefaultsSchema, attribute="document.defaults")
+    defaults = SectionField(RequestDefaultsSchema, attribute="document.defaults")
     log = fields.String(attribute="document.log")
-    resource_config = Section(ResourceConfigSchema, attribute="document.resource_config")
-    scheduling_config = Section(ServiceSchedulingSchema, attribute="document.scheduling_config")
+    resource_config = SectionField(ResourceConfigSchema, attribute="document.resource_config")
+    scheduling_config = SectionField(ServiceSchedulingSchema, attribute="document.scheduling_config")
     environment = AsStored(_TEXTS, attribute="document.environment")
     status = fields.String(attribute="service.status", **says("ACTIVE, PAUSED, ENDING or ENDED"))
     pending_reason = fields.String(**says("Why fewer copies answer than are wanted"))

@@ -30,7 +30,7 @@ from app.schemas.queries import ListQuerySchema, OrderBy, QueryTexts, QueryWhole
 from app.schemas.spec.resource_config import ResourceConfigSchema
 from app.schemas.spec.scheduling_config import SchedulingConfigSchema
 from app.schemas.spec.training_config import environment
-from app.schemas.strict_fields import Choice, Matching, Number, Section, Text, Whole, says
+from app.schemas.strict_fields import Choice, Matching, Number, SectionField, Text, Whole, says
 from app.services.serving.creation import NewService
 from app.services.serving.usage import GROUPS
 
@@ -135,19 +135,19 @@ _LOGGED = says("sample:0.01: so many of the requests are stored with their answe
 
 class CreateServiceSchema(DocumentSchema):
     name = Matching(NAME, NAME_RULE, required=True, **says("What requests call it as model; unique in the project"))
-    model = Section(ModelReferenceSchema, required=True, **says("The model that answers"))
+    model = SectionField(ModelReferenceSchema, required=True, **says("The model that answers"))
     task = Choice(
         TASKS, load_default=GENERATE, **says("generate: chat and completions; embed: embeddings; score: rerank")
     )
-    adapters = Section(ServedAdaptersSchema, load_default=dict, **_ADAPTERS)
-    replicas = Section(ReplicasSchema, load_default=dict, **_REPLICAS)
+    adapters = SectionField(ServedAdaptersSchema, load_default=dict, **_ADAPTERS)
+    replicas = SectionField(ReplicasSchema, load_default=dict, **_REPLICAS)
     engine = Choice(ENGINES, load_default=AUTO, **says("What runs the model; auto: what the node offers"))
-    limits = Section(ServiceLimitsSchema, load_default=dict, **_LIMITS)
-    defaults = Section(RequestDefaultsSchema, load_default=dict, **_DEFAULTS)
-    resource_config = Section(
+    limits = SectionField(ServiceLimitsSchema, load_default=dict, **_LIMITS)
+    defaults = SectionField(RequestDefaultsSchema, load_default=dict, **_DEFAULTS)
+    resource_config = SectionField(
         ResourceConfigSchema, load_default=lambda: _NO_RESOURCES, **says("Devices of each copy, on one node")
     )
-    scheduling_config = Section(
+    scheduling_config = SectionField(
         ServiceSchedulingSchema,
         load_default=lambda: _NO_SCHEDULING,
         **says("Queue, priority and labels of its copies; preemptible: also those that always run"),
@@ -167,13 +167,13 @@ class ChangeServiceSchema(DocumentSchema):
     New copies replace the old ones, without an answer lost, when anything but replicas and log changes.
     """
 
-    replicas = Section(ReplicasSchema, **_REPLICAS)
-    model = Section(ModelReferenceSchema, **says("Another model for the same name"))
-    adapters = Section(ServedAdaptersSchema, **_ADAPTERS)
-    limits = Section(ServiceLimitsSchema, **_LIMITS)
-    defaults = Section(RequestDefaultsSchema, **_DEFAULTS)
-    resource_config = Section(ResourceConfigSchema, **says("Devices of each copy, in place of all that it has"))
-    scheduling_config = Section(ServiceSchedulingSchema, **says("In place of all that it has"))
+    replicas = SectionField(ReplicasSchema, **_REPLICAS)
+    model = SectionField(ModelReferenceSchema, **says("Another model for the same name"))
+    adapters = SectionField(ServedAdaptersSchema, **_ADAPTERS)
+    limits = SectionField(ServiceLimitsSchema, **_LIMITS)
+    defaults = SectionField(RequestDefaultsSchema, **_DEFAULTS)
+    resource_config = SectionField(ResourceConfigSchema, **says("Devices of each copy, in place of all that it has"))
+    scheduling_config = SectionField(ServiceSchedulingSchema, **says("In place of all that it has"))
     environment = environment(load_default=missing)
     log = Matching(_LOG, _LOG_RULE, **_LOGGED)
 

@@ -260,7 +260,7 @@ def on_the_wire(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-class Section(fields.Nested):
+class SectionField(fields.Nested):
     """A section of a job document: validated on input, serialized as stored."""
 
     def _serialize(self, nested_obj: object, *_: Any, **__: Any) -> object:  # type: ignore[override] # Field and Nested differ

@@ -13,7 +13,7 @@ from app.domain.errors import BadSpec
 from app.domain.sweeps.draws import MAX_DRAWS, generator, random_values, seed_of
 from app.domain.sweeps.observations import Observation
 from app.search import tpe
-from app.search.question import Found, Question
+from app.search.question import FoundValues, Question
 from app.search.random_values import at_random
 from app.search.unit_cube import varying
 
@@ -23,7 +23,7 @@ RANDOM_FRACTION = 1 / 3
 END = math.inf  # the rung of trials that have completed
 
 
-def suggest(question: Question) -> Found:
+def suggest(question: Question) -> FoundValues:
     """Values of TPE over the chosen rung; random ones for a third of the trials, and until a rung has enough."""
     needed = fewest(question)
     rung = chosen_rung(question.observations, needed)
@@ -36,7 +36,7 @@ def suggest(question: Question) -> Found:
     count = sum(each.state == "completed" for each in known)
     where = "ends of trials" if rung == END else f"values at rung {rung:g}"
     note = f"by {count} {where}"
-    return Found(found.values, f"{note}; {found.note}" if found.note else note)
+    return FoundValues(found.values, f"{note}; {found.note}" if found.note else note)
 
 
 def fewest(question: Question) -> int:
@@ -63,9 +63,9 @@ def at_rung(observations: Sequence[Observation], rung: float) -> Iterator[Observ
             yield replace(each, reports=())
 
 
-def _drawn(question: Question, note: str = "") -> Found:
+def _drawn(question: Question, note: str = "") -> FoundValues:
     try:
-        return Found(random_values(question.space, question.seed), note)
+        return FoundValues(random_values(question.space, question.seed), note)
     except BadSpec:
         return at_random(question, tries=MAX_DRAWS)
 

@@ -10,7 +10,7 @@ import numpy as np
 from cmaes import CMA
 
 from app.domain.sweeps.observations import Observation
-from app.search.question import Found, Question
+from app.search.question import FoundValues, Question
 from app.search.random_values import at_random
 from app.search.unit_cube import point_of, values_at, varying
 
@@ -18,20 +18,20 @@ TRIES = 1000
 SIGMA = 1 / 6  # of the range, as Optuna has it
 
 
-def suggest(question: Question) -> Found:
+def suggest(question: Question) -> FoundValues:
     """Values of the current distribution, drawn again until they meet `require`.
 
     ``sigma0`` is a share of the range; ``restarts`` is how often it may begin again, with twice the population
     (Auger and Hansen 2005).
     """
     if not varying(question.space):
-        return Found(values_at(question.space, []))
+        return FoundValues(values_at(question.space, []))
     optimizer = _optimizer_of(question)
     optimizer.reseed_rng(question.numpy_seed())
     for _ in range(TRIES):
         values = values_at(question.space, optimizer.ask().tolist())
         if question.space.holds(values):
-            return Found(values)
+            return FoundValues(values)
     return at_random(question, tries=TRIES)
 
 

@@ -8,14 +8,14 @@ from importlib.util import find_spec
 from optuna.samplers import GPSampler
 
 from app.search import tpe
-from app.search.question import Found, Question
+from app.search.question import FoundValues, Question
 from app.search.studies import asked, study_of, trials_of
 
 MOST_COMPLETED = 300
 TRIES = 3  # each fits the process anew
 
 
-def suggest(question: Question) -> Found:
+def suggest(question: Question) -> FoundValues:
     if find_spec("torch") is None:
         raise ModuleNotFoundError("No module named 'torch'", name="torch")
     completed = len(question.completed)
@@ -28,10 +28,10 @@ def suggest(question: Question) -> Found:
         )
         values = asked(study_of(question, trials, sampler), question.space)
         if question.space.holds(values):
-            return Found(values, f"by {len(trials)} trials")
+            return FoundValues(values, f"by {len(trials)} trials")
     return _by_tpe(question, f"{TRIES} draws of gp did not meet `require`")
 
 
-def _by_tpe(question: Question, reason: str) -> Found:
+def _by_tpe(question: Question, reason: str) -> FoundValues:
     found = tpe.drawn(question)
-    return Found(found.values, f"by tpe: {reason}" + (f"; {found.note}" if found.note else ""))
+    return FoundValues(found.values, f"by tpe: {reason}" + (f"; {found.note}" if found.note else ""))

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
-from app.search.question import Found, Question
+from app.search.question import FoundValues, Question
 
 METHODS = {
     "tpe": "app.search.tpe",
@@ -17,11 +17,11 @@ METHODS = {
 IMPORTANCE = "importance"  # a kind of question
 
 
-def answer(question: Question) -> Found:
+def answer(question: Question) -> FoundValues:
     """A pure function of the question. Raises BadSpec, and ModuleNotFoundError where a library is not installed."""
     if question.name not in METHODS:
         raise ValueError(f"there is no method {question.name}; known: {', '.join(METHODS)}")
-    suggest: Callable[[Question], Found] = import_module(METHODS[question.name]).suggest
+    suggest: Callable[[Question], FoundValues] = import_module(METHODS[question.name]).suggest
     return suggest(question)
 
 

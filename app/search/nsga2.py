@@ -11,21 +11,21 @@ from optuna import Study
 from optuna.samplers import NSGAIISampler
 from optuna.trial import FrozenTrial, TrialState
 
-from app.search.question import Found, Question
+from app.search.question import FoundValues, Question
 from app.search.random_values import at_random
 from app.search.studies import asked, study_of, trials_of
 
 TRIES = 50
 
 
-def suggest(question: Question) -> Found:
+def suggest(question: Question) -> FoundValues:
     """Values of Optuna's sampler, drawn again until they meet `require`."""
     trials = trials_of(question)
     sampler = _ByNumber(trials, population_size=int(question.method["population"]), seed=question.numpy_seed())
     for _ in range(TRIES):
         values = asked(study_of(question, trials, sampler), question.space)
         if question.space.holds(values):
-            return Found(values)
+            return FoundValues(values)
     return at_random(question, tries=TRIES)
 
 

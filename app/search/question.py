@@ -49,7 +49,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundValues:
     """Values for the trial; ``note`` says what a reader of its history could not guess."""
 
     values: dict[str, Value]

@@ -2,12 +2,12 @@
 
 from app.domain.errors import BadSpec
 from app.domain.sweeps.draws import random_values
-from app.search.question import Found, Question
+from app.search.question import FoundValues, Question
 
 ATTEMPTS = 10  # of 1,000 draws each
 
 
-def at_random(question: Question, *, tries: int) -> Found:
+def at_random(question: Question, *, tries: int) -> FoundValues:
     """Raises BadSpec where random values don't meet `require` either.
 
     It tries longer than the check of a new sweep: a condition that was met then must not end the sweep now.
@@ -15,7 +15,7 @@ def at_random(question: Question, *, tries: int) -> Found:
     note = f"drawn at random: {tries} draws of {question.name} did not meet `require`"
     for attempt in range(1, ATTEMPTS):
         try:
-            return Found(random_values(question.space, question.numpy_seed(attempt)), note)
+            return FoundValues(random_values(question.space, question.numpy_seed(attempt)), note)
         except BadSpec:
             continue
-    return Found(random_values(question.space, question.seed), note)
+    return FoundValues(random_values(question.space, question.seed), note)

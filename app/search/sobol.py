@@ -9,7 +9,7 @@ from itertools import count
 from scipy.stats.qmc import Sobol
 
 from app.domain.sweeps.parameters import Value
-from app.search.question import Found, Question
+from app.search.question import FoundValues, Question
 from app.search.random_values import at_random
 from app.search.unit_cube import values_at, varying
 
@@ -17,18 +17,18 @@ MOST_MISSES = 1000
 _AT_ONCE = 256
 
 
-def suggest(question: Question) -> Found:
+def suggest(question: Question) -> FoundValues:
     space = question.space
     dimensions = len(varying(space))
     if not dimensions:
-        return Found(values_at(space, []))
+        return FoundValues(values_at(space, []))
     sequence = Sobol(dimensions, scramble=True, rng=question.sweep_seed("sobol"))
     if not space.conditions:
         if question.place:  # scipy can't go forward by nothing
             sequence.fast_forward(question.place)
-        return Found(values_at(space, sequence.random(1)[0].tolist()))
+        return FoundValues(values_at(space, sequence.random(1)[0].tolist()))
     values = _meeting(question, sequence)
-    return at_random(question, tries=MOST_MISSES) if values is None else Found(values)
+    return at_random(question, tries=MOST_MISSES) if values is None else FoundValues(values)
 
 
 def _meeting(question: Question, sequence: Sobol) -> dict[str, Value] | None:

@@ -2,7 +2,7 @@
 
 from optuna.samplers import TPESampler
 
-from app.search.question import Found, Question
+from app.search.question import FoundValues, Question
 from app.search.random_values import at_random
 from app.search.studies import asked, study_of, trials_of
 
@@ -11,15 +11,15 @@ TRIES = 50
 OBSERVATIONS_READ = 20_000
 
 
-def suggest(question: Question) -> Found:
+def suggest(question: Question) -> FoundValues:
     """Values of Optuna's sampler, with a note of how many trials it knew."""
     found = drawn(question)
     if found.note:
         return found
-    return Found(found.values, f"by {sum(each.state != 'failed' for each in question.observations)} trials")
+    return FoundValues(found.values, f"by {sum(each.state != 'failed' for each in question.observations)} trials")
 
 
-def drawn(question: Question) -> Found:
+def drawn(question: Question) -> FoundValues:
     """Values of Optuna's sampler with the seed of this trial, drawn again until they meet `require`."""
     trials = trials_of(question)
     tries = max(2, min(TRIES, OBSERVATIONS_READ // max(len(trials), 1)))
@@ -34,5 +34,5 @@ def drawn(question: Question) -> Found:
         )
         values = asked(study_of(question, trials, sampler), question.space)
         if question.space.holds(values):
-            return Found(values)
+            return FoundValues(values)
     return at_random(question, tries=tries)

@@ -28,7 +28,7 @@ return string.format('%.6f', level)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Taken:
+class Withdrawal:
     """What was taken from the bucket of this name since the last time."""
 
     name: str
@@ -47,7 +47,7 @@ class SharedLevels:
         self._client: redis.Redis | None = None
         self._is_unavailable = False
 
-    def exchange(self, taken: Sequence[Taken]) -> list[float] | None:
+    def exchange(self, taken: Sequence[Withdrawal]) -> list[float] | None:
         """Take these amounts; the levels that are left. None while Redis is unavailable or slow: each counts by itself.
 
         What a slow Redis has taken all the same is taken again by the next call: never too little.
@@ -75,7 +75,7 @@ class SharedLevels:
         if self._client is not None:
             self._client.close()
 
-    def _levels(self, client: "redis.Redis", taken: Sequence[Taken]) -> list[float]:
+    def _levels(self, client: "redis.Redis", taken: Sequence[Withdrawal]) -> list[float]:
         script: Any = client.register_script(_TAKE)
         with client.pipeline(transaction=False) as pipeline:
             for each in taken:

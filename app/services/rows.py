@@ -20,4 +20,4 @@ from app.models import SweepEvent as SweepEvent  # noqa: PLC0414
 from app.models import Trial as Trial  # noqa: PLC0414
 from app.models import Upload as Upload  # noqa: PLC0414
 from app.models import UploadPart as UploadPart  # noqa: PLC0414
-from app.models.manifest import Manifest as Manifest  # noqa: PLC0414
+from app.models.kubernetes_object import KubernetesObject as KubernetesObject  # noqa: PLC0414

@@ -27,7 +27,7 @@ class RefusedFile(InvalidRequest):
 
 
 @dataclass(frozen=True)
-class Content:
+class FileDigest:
     """Size and digest of a file."""
 
     size_bytes: int
@@ -109,7 +109,7 @@ def file_located(path: Path, directory: Path) -> Iterator[BufferedReader]:
             yield file
 
 
-def copied(file: BinaryIO, path: str, write: Callable[[bytes], object] = len) -> Content:
+def copied(file: BinaryIO, path: str, write: Callable[[bytes], object] = len) -> FileDigest:
     """Size and digest of an open file, passing each block to ``write``. Raises RefusedFile if its size changes.
 
     Reads at most the initial size: the writer might let the file grow forever.
@@ -122,7 +122,7 @@ def copied(file: BinaryIO, path: str, write: Callable[[bytes], object] = len) ->
         left -= len(block)
     if left or file.read(1):
         raise changed(path)
-    return Content(size, digest.hexdigest())
+    return FileDigest(size, digest.hexdigest())
 
 
 def changed(path: str) -> RefusedFile:

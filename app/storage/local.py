@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from app.storage.beneath import copied, directory_opened, file_opened
-from app.storage.keys import TEMPORARY, BadKey
+from app.storage.object_keys import TEMPORARY, BadKey
 from app.storage.trees import Known, copy_tree, files_of, replace_links
 from trainyard.protocol.durability import sync
 

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.storage.keys import logs_key
 from app.storage.log_blocks import LogBlock, encoded
+from app.storage.object_keys import logs_key
 from app.storage.storage import Storage
 
 # A chunk of this size takes no further batch. An object store is sent the whole chunk for each batch.

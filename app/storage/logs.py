@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from app.storage.keys import attempts_key, logs_key
 from app.storage.log_blocks import LogBlock, StoredBlock, decoded, decoded_rows
+from app.storage.object_keys import attempts_key, logs_key
 from app.storage.storage import Storage
 
 # Suffix → how its content is read; earlier releases stored rows.

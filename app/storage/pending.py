@@ -13,7 +13,7 @@ class Unfinished(Protocol):
     def discard(self) -> None: ...
 
 
-class Writer:
+class PendingWriter:
     """Writes one file as its content arrives; errors are those of the storage."""
 
     def __init__(self, key: str, unfinished: Unfinished) -> None:

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import BinaryIO, Protocol, cast
 
 from app.storage.failures import translated
-from app.storage.keys import BadKey, checked_key
-from app.storage.pending import Unfinished, Writer
+from app.storage.object_keys import BadKey, checked_key
+from app.storage.pending import PendingWriter, Unfinished
 from app.storage.trees import Known
 
 # Scheme → class. Everything else goes through fsspec.
@@ -30,7 +30,7 @@ class StoredFile:
     size_bytes: int
 
 
-class Files(Protocol):
+class StorageAdapter(Protocol):
     """The interface of a storage adapter; keys are validated by the caller. Adapters raise OSError."""
 
     def path(self, key: str) -> Path | None: ...
@@ -89,7 +89,7 @@ class Storage:
             self._files.fetch_tree(key, local_dir)
 
     @contextmanager
-    def create(self, key: str) -> Iterator[Writer]:
+    def create(self, key: str) -> Iterator[PendingWriter]:
         """Store one file of any size as it arrives; it is visible once the block has ended without an exception."""
         writer = self.begin(key)
         try:
@@ -99,10 +99,10 @@ class Storage:
             raise
         writer.commit()
 
-    def begin(self, key: str) -> Writer:
+    def begin(self, key: str) -> PendingWriter:
         """As `create`, for a caller that commits or discards it by itself."""
         with translated(key):
-            return Writer(key, self._files.begin(checked_key(key)))
+            return PendingWriter(key, self._files.begin(checked_key(key)))
 
     def write(self, key: str, data: bytes) -> None:
         """Store one small file atomically."""
@@ -152,11 +152,11 @@ class Storage:
             return self._files.exists(checked_key(key))
 
 
-def _adapter(url: str) -> Files:
+def _adapter(url: str) -> StorageAdapter:
     scheme, separator, rest = url.partition("://")
     if not separator:
         raise BadKey(f"{url!r} is not a storage URL; use one such as file:///srv/trainyard or s3://bucket/folder")
     target, argument = (LOCAL, rest) if scheme == LOCAL_SCHEME else (REMOTE, url)
     # Imported lazily: fsspec takes 0.1 s to import, and most installations use local files.
     module, _, name = target.partition(":")
-    return cast("Files", getattr(import_module(module), name)(argument))
+    return cast("StorageAdapter", getattr(import_module(module), name)(argument))

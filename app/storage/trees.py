@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.storage.beneath import Content, RefusedFile, changed, copied, directory_opened, file_opened
-from app.storage.keys import TEMPORARY, checked_key
+from app.storage.beneath import FileDigest, RefusedFile, changed, copied, directory_opened, file_opened
+from app.storage.object_keys import TEMPORARY, checked_key
 
 # Path in a directory → expected size and digest.
-Known = Mapping[str, Content]
+Known = Mapping[str, FileDigest]
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def copy_tree(directory: Path, target: Path, known: Known | None = None) -> None
             check(file, _copied(root, file, destination), known)
 
 
-def check(file: TreeFile, content: Content, known: Known | None) -> None:
+def check(file: TreeFile, content: FileDigest, known: Known | None) -> None:
     """Raises RefusedFile if the content differs from the known one."""
     if known is not None and content != known[file.path]:
         raise changed(file.path)
@@ -102,7 +102,7 @@ def replace_links(directory: Path) -> None:
             path.unlink()
 
 
-def _copied(root: int, file: TreeFile, destination: Path) -> Content:
+def _copied(root: int, file: TreeFile, destination: Path) -> FileDigest:
     with file_opened(root, file.source) as source, destination.open("xb", buffering=0) as written:
         return copied(source, file.path, lambda block: _write(written.fileno(), block))
 

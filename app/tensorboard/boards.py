@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import cast
 
 from app.domain.errors import TrainyardError
-from app.storage.keys import is_event_file, run_file_key
+from app.storage.object_keys import is_event_file, run_file_key
 from app.storage.storage import Storage
 
 logger = logging.getLogger(__name__)

@@ -29,7 +29,7 @@ class Square:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mark:
+class ProjectMark:
     """A project's letter and tint on this page, and how many devices it uses, wholly or in part."""
 
     letter: str
@@ -37,7 +37,7 @@ class Mark:
     devices: int
 
 
-def marks_of(nodes: Iterable[NodeSeen]) -> dict[str, Mark]:
+def marks_of(nodes: Iterable[NodeSeen]) -> dict[str, ProjectMark]:
     """Project → its mark, in the order of names; projects that the reader may not see are one."""
     counts: dict[str, int] = {}
     for device in (device for node in nodes for device in node.devices):
@@ -45,12 +45,12 @@ def marks_of(nodes: Iterable[NodeSeen]) -> dict[str, Mark]:
             counts[project or OTHERS] = counts.get(project or OTHERS, 0) + 1
     names = sorted(counts, key=lambda name: (name == OTHERS, name))
     return {
-        name: Mark(letter=letter, tint=f"tint-{at % _TINTS}", devices=counts[name])
+        name: ProjectMark(letter=letter, tint=f"tint-{at % _TINTS}", devices=counts[name])
         for at, (name, letter) in enumerate(zip(names, _letters(), strict=False))
     }
 
 
-def squares(node: NodeSeen, view: str, marks: Mapping[str, Mark]) -> list[Square]:
+def squares(node: NodeSeen, view: str, marks: Mapping[str, ProjectMark]) -> list[Square]:
     return [_square(device, view, marks) for device in node.devices]
 
 
@@ -76,7 +76,7 @@ def in_words(node: NodeSeen, view: str) -> str:
     return "; ".join(f"device {device.details.device.index}: {_measured(device, view)}" for device in node.devices)
 
 
-def _square(device: DeviceSeen, view: str, marks: Mapping[str, Mark]) -> Square:
+def _square(device: DeviceSeen, view: str, marks: Mapping[str, ProjectMark]) -> Square:
     title = _title(device)
     if device.state == OUT:
         return Square(text="✕", kind="out", title=title)

@@ -9,7 +9,7 @@ from app.domain.lifecycle.states import JobState
 from app.schemas.evaluations import CreateEvaluationSchema
 from app.schemas.spec.benchmarks import BenchmarkSchema
 from app.services.jobs.details import JobDetails
-from app.web.job_form import FormField, Group, field_at
+from app.web.job_form import FieldGroup, FormField, field_at
 
 BENCHMARK: Mapping[str, Any] = {"name": "perplexity", "dataset": ""}
 _CHECKPOINTS = ("best", "latest")
@@ -30,29 +30,29 @@ _MORE = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class BenchmarkRow:
     """One benchmark of the evaluation."""
 
     number: int
     fields: Sequence[FormField]
 
 
-def groups() -> list[Group]:
+def groups() -> list[FieldGroup]:
     model = [_field(path, title) for path, title in _MODEL.items()]
     model[1] = replace(model[1], suggestions=_CHECKPOINTS)
     return [
-        Group(title="Evaluation", fields=[_field("name")]),
-        Group(title="Model", fields=model),
-        Group(title="Resources", fields=[_field(f"resource_config.{name}") for name in _RESOURCES]),
+        FieldGroup(title="Evaluation", fields=[_field("name")]),
+        FieldGroup(title="Model", fields=model),
+        FieldGroup(title="Resources", fields=[_field(f"resource_config.{name}") for name in _RESOURCES]),
     ]
 
 
-def more() -> Group:
-    return Group(title="More of the evaluation", fields=list(map(_field, _MORE)))
+def more() -> FieldGroup:
+    return FieldGroup(title="More of the evaluation", fields=list(map(_field, _MORE)))
 
 
-def rows(count: int) -> list[Row]:
-    return [Row(number=number, fields=list(_row(number))) for number in range(count)]
+def rows(count: int) -> list[BenchmarkRow]:
+    return [BenchmarkRow(number=number, fields=list(_row(number))) for number in range(count)]
 
 
 def known_benchmarks() -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from marshmallow import Schema, fields, validate
 from app.domain.spec.catalog import training_types
 from app.domain.spec.hyperparameters.parsing import CUSTOM
 from app.schemas.jobs import SubmitJobSchema
-from app.schemas.spec.field_verdicts import Verdict
+from app.schemas.spec.field_verdicts import FieldVerdict
 from app.schemas.spec.job_fields import FIELDS
 from app.schemas.spec.training_config import TRAINING_TYPES
 from app.schemas.strict_fields import Choice, Flag, Number, OneOrSeveral, Text, TextMap, Texts, Whole
@@ -128,13 +128,13 @@ class FormField:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Group:
+class FieldGroup:
     title: str
     fields: Sequence[FormField]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Method:
+class MethodChoice:
     """A training type on a framework. ``found`` False: they do not go together; ``frameworks`` are those that do."""
 
     training_type: str
@@ -149,27 +149,27 @@ class Method:
 
 
 @cache
-def first() -> tuple[Group, ...]:
-    return tuple(Group(title=title, fields=[field_at(path) for path in paths]) for title, paths in _FIRST)
+def first() -> tuple[FieldGroup, ...]:
+    return tuple(FieldGroup(title=title, fields=[field_at(path) for path in paths]) for title, paths in _FIRST)
 
 
 @cache
-def groups() -> tuple[Group, ...]:
+def groups() -> tuple[FieldGroup, ...]:
     shown = {*_OF_SCRIPT, *(path for _, paths in _FIRST for path in paths)}
     found = []
     for title, sections in _GROUPS:
         listed = [each for section in sections for each in _scalars(section) if each.path not in shown]
-        found.append(Group(title=title, fields=listed))
+        found.append(FieldGroup(title=title, fields=listed))
     return tuple(found)
 
 
-def method(training_type: str, framework: str) -> Method:
+def method(training_type: str, framework: str) -> MethodChoice:
     """What a training type on a framework takes; any texts may be asked for."""
     training_type = training_type or (CUSTOM if framework == CUSTOM else "")
     frameworks = _frameworks(training_type)
     if framework in frameworks:
         return _known(training_type, framework)
-    return Method(
+    return MethodChoice(
         training_type=training_type,
         framework=framework,
         found=False,
@@ -208,14 +208,14 @@ def _frameworks(training_type: str) -> dict[str, dict[str, Any]]:
 
 
 @cache
-def _known(training_type: str, framework: str) -> Method:
+def _known(training_type: str, framework: str) -> MethodChoice:
     """Only of what the catalog has, so that no request makes the cache grow beyond it."""
     frameworks = _frameworks(training_type)
     entry = frameworks[framework]
     listed = [_hyperparameter(each) for each in entry["hyperparameters"]]
     usual = [each for each in listed if each.path.rpartition(".")[2] in _USUAL]
     usual += [field_at(path) for path in _OF_SCRIPT if framework == CUSTOM]
-    return Method(
+    return MethodChoice(
         training_type=training_type,
         framework=framework,
         found=True,
@@ -237,7 +237,7 @@ def _scalars(section: str) -> Iterator[FormField]:
     for name, field in _section(section).fields.items():
         found = _form_field(f"{section}.{name}", field)
         rule = FIELDS.get(f"{section}.{name}")
-        is_taken = rule is None or rule.verdict is Verdict.ACTED_ON
+        is_taken = rule is None or rule.verdict is FieldVerdict.ACTED_ON
         if found is not None and is_taken and found.path not in _ONLY_IN_DOCUMENT:
             yield found
 

@@ -47,7 +47,7 @@ class NodeGroup:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Waiting:
+class WaitingReasons:
     """Why a job waits: ``reasons`` are its own, whatever the node."""
 
     reasons: Sequence[str]
@@ -92,21 +92,21 @@ def _offered_to_caller(job: JobDetails) -> list[str]:
     return sorted(offered(row.state, row.kind, row.requested, saves=row.pause_saves and not row.pause_force))
 
 
-def _waiting(job: JobDetails, *, brief: bool) -> Waiting:
+def _waiting(job: JobDetails, *, brief: bool) -> WaitingReasons:
     if brief:
-        return Waiting(reasons=[job.pending_reason] if job.pending_reason else [], groups=[], groups_left_out=0)
+        return WaitingReasons(reasons=[job.pending_reason] if job.pending_reason else [], groups=[], groups_left_out=0)
     # All viewers share it for a moment; what is about the job alone shows at once, since its version changes.
     key = ("why it waits", job.job.id, job.job.version)
     return backend().shared.get(key, _SHARED_SECONDS, lambda: _examined(job))
 
 
-def _examined(job: JobDetails) -> Waiting:
+def _examined(job: JobDetails) -> WaitingReasons:
     weights = planner.weights_of(backend().settings)
     with plane().db.read() as session:
         fits = explain_placement.why_everywhere(session, caller(), job.job.id, weights)
     own = {each.reason for fit in fits for each in fit.filters if not each.passed and each.filter in _OF_THE_JOB}
     groups = _grouped(fits)
-    return Waiting(
+    return WaitingReasons(
         reasons=sorted({job.pending_reason, *own} - {""}),
         groups=groups[:_MOST_GROUPS],
         groups_left_out=max(0, len(groups) - _MOST_GROUPS),

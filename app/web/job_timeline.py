@@ -19,14 +19,14 @@ class Bar:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class TimelineRow:
     attempt: Any
     bars: Sequence[Bar]
     saved: Sequence[float]  # where checkpoints were stored
     seconds: float | None  # from start to end; None when it has not started
 
 
-def rows(attempts: Sequence[Any], checkpoints: Sequence[Any], now: datetime) -> list[Row]:
+def rows(attempts: Sequence[Any], checkpoints: Sequence[Any], now: datetime) -> list[TimelineRow]:
     """One row per attempt, in their order; an attempt that has not ended lasts until ``now``."""
     if not attempts:
         return []
@@ -36,7 +36,7 @@ def rows(attempts: Sequence[Any], checkpoints: Sequence[Any], now: datetime) -> 
     return [_row(each, [c for c in checkpoints if c.attempt == each.number], first, axis, now) for each in attempts]
 
 
-def _row(attempt: Any, saved: Sequence[Any], first: datetime, axis: float, now: datetime) -> Row:  # noqa: ANN401 – models are not imported here
+def _row(attempt: Any, saved: Sequence[Any], first: datetime, axis: float, now: datetime) -> TimelineRow:  # noqa: ANN401 – models are not imported here
     ended = attempt.ended_at or now
     started = attempt.started_at or ended
     trained = min(attempt.trained_at or ended, ended)
@@ -48,7 +48,9 @@ def _row(attempt: Any, saved: Sequence[Any], first: datetime, axis: float, now: 
             x = _place(since, first, axis)
             bars.append(Bar(kind=kind, x=x, width=max(1.0, _place(until, first, axis) - x), seconds=seconds))
     lasted = (ended - attempt.started_at).total_seconds() if attempt.started_at is not None else None
-    return Row(attempt=attempt, bars=bars, saved=[_place(c.created_at, first, axis) for c in saved], seconds=lasted)
+    return TimelineRow(
+        attempt=attempt, bars=bars, saved=[_place(c.created_at, first, axis) for c in saved], seconds=lasted
+    )
 
 
 def _place(moment: datetime, first: datetime, axis: float) -> float:

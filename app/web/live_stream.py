@@ -6,14 +6,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from app.http.context import backend, caller
-from app.http.sse import Feed, Frame
-from app.services.operations.change_marks import Mark, Topic, topics_of
+from app.http.sse import EventFrame, Feed
+from app.services.operations.change_marks import ChangeMark, Topic, topics_of
 
 # Clocks of the machines that write may differ by as much.
 _MARGIN = timedelta(seconds=2)
 _UNKNOWN = "-"
-# A page asks for a part once in so many seconds; all pages with streams together for so many parts a second.
-_PACE_SECONDS, _PARTS_A_SECOND = 1.0, 8.0
+# A page asks for a part once in so many seconds; all pages together for so many parts a second.
+_PACE_SECONDS, _MOST_PACE_SECONDS, _PARTS_A_SECOND = 1.0, 30.0, 8.0
 
 
 @dataclass
@@ -40,7 +40,7 @@ class Followed:
     def id(self) -> str:
         return ".".join(self.marks)
 
-    def _is_newer(self, mark: Mark) -> bool:
+    def _is_newer(self, mark: ChangeMark) -> bool:
         return self.made_at is not None and mark.at is not None and mark.at > self.made_at - _MARGIN
 
 
@@ -69,10 +69,15 @@ def feed(page: Followed) -> Feed:
         yield _frame(page, changed) if changed else None
 
 
-def _frame(page: Followed, changed: list[str]) -> Frame:
-    return Frame(page.id, _told(page, changed))
+def _frame(page: Followed, changed: list[str]) -> EventFrame:
+    return EventFrame(page.id, _told(page, changed))
 
 
 def _told(page: Followed, changed: list[str]) -> dict[str, Any]:
-    """``pace``: the seconds after which the page may ask for a part again; more with many viewers of this process."""
-    return {"changed": changed, "id": page.id, "pace": max(_PACE_SECONDS, backend().viewers.in_use / _PARTS_A_SECOND)}
+    """``pace``: the seconds after which the page may ask again; more with many viewers of this process."""
+    viewers = backend().viewers.in_use + backend().polls.count()
+    return {
+        "changed": changed,
+        "id": page.id,
+        "pace": min(_MOST_PACE_SECONDS, max(_PACE_SECONDS, viewers / _PARTS_A_SECOND)),
+    }

@@ -34,7 +34,7 @@ from tasks.background.result_mirror import CHECK_LOSS_SECONDS, ResultMirror
 from tasks.background.serving import ServiceLoop
 from tasks.background.sweeping import SweepLoop
 from tasks.background.webhook_delivery import WebhookDeliverer
-from tasks.celery_app import Runtime, Submitted
+from tasks.celery_app import Runtime, SubmittedJob
 
 # Under `trainyard up` the coordinator starts before the tables exist, and must not add a delay.
 SCHEMA_POLL_SECONDS = 0.05
@@ -136,7 +136,7 @@ class Coordination:
         self._batches.wake()
         self._go_on()
 
-    def _expect_submitted(self, submitted: Sequence[Submitted]) -> None:
+    def _expect_submitted(self, submitted: Sequence[SubmittedJob]) -> None:
         self._own_admissions.expect(submitted)
         self._to_admit.expect()
         self._admission.wake()

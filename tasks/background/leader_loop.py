@@ -10,7 +10,7 @@ from app.services.requests.control_plane import ControlPlane
 from app.services.requests.wakeups import GATHER_SECONDS
 from tasks.background.changes import Poll
 from tasks.background.loop import Loop
-from tasks.celery_app import Runtime, Submitted
+from tasks.celery_app import Runtime, SubmittedJob
 
 
 class _OwnRings:
@@ -21,13 +21,13 @@ class _OwnRings:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._submitted: list[Submitted] = []
+        self._submitted: list[SubmittedJob] = []
         self._since = 0.0  # when the first of them was submitted
 
     def ring_admit(self, job_id: str, queue: str, priority: int) -> None:
         now = time.monotonic()
         self._since = self._since if self._submitted else now
-        self._submitted.append(Submitted(job_id, queue, priority))
+        self._submitted.append(SubmittedJob(job_id, queue, priority))
         if now - self._since >= GATHER_SECONDS:
             self.ring()
 

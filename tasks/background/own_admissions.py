@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from tasks.celery_app import Submitted
+from tasks.celery_app import SubmittedJob
 
 # A round that lasts longer may hang: a network file system of one of its jobs does not answer.
 ROUND_SECONDS = 1.0
@@ -20,11 +20,11 @@ class OwnAdmissions:
     def __init__(self, ring: Callable[[str, str, int], None], *, clock: Callable[[], float] = time.monotonic) -> None:
         self._ring, self._clock = ring, clock
         self._lock = threading.Lock()
-        self._waiting: list[Submitted] = []
+        self._waiting: list[SubmittedJob] = []
         self._taken = 0  # the first of them, which the current round has read
         self._began: float | None = None
 
-    def expect(self, submitted: Sequence[Submitted]) -> None:
+    def expect(self, submitted: Sequence[SubmittedJob]) -> None:
         with self._lock:
             self._waiting += submitted
         self.announce_if_stuck()

@@ -12,7 +12,7 @@ from typing import Any
 from celery import Celery, states
 
 from app.services.jobs import result_mirror
-from app.services.jobs.result_mirror import JobImage
+from app.services.jobs.result_mirror import MirroredJob
 from config.queues import COORDINATOR, NODE, worker_hostname
 
 PROGRESS_SECONDS = 2.0
@@ -100,7 +100,7 @@ class ResultMirror:
             for job_id in memory.keys() - alive:
                 del memory[job_id]
 
-    def _store(self, images: Sequence[JobImage]) -> None:
+    def _store(self, images: Sequence[MirroredJob]) -> None:
         """What `Backend.store_result` does for one job, in two round trips; the state of an ended job is final."""
         backend = self._celery.backend
         with backend.client.pipeline(transaction=False) as pipe:
@@ -111,7 +111,7 @@ class ResultMirror:
             pipe.execute()
         self._shown.update((image.job_id, image.details) for image in images)
 
-    def _send(self, image: JobImage, now_seconds: float) -> None:
+    def _send(self, image: MirroredJob, now_seconds: float) -> None:
         if self._sender is None:
             connection = self._celery.connection_for_write()
             self._sender = self._celery.events.Dispatcher(
@@ -129,7 +129,7 @@ class ResultMirror:
         if self._sender is not None:
             self._sender.flush()
 
-    def _kinds(self, image: JobImage) -> Iterator[str]:
+    def _kinds(self, image: MirroredJob) -> Iterator[str]:
         if image.is_first:
             yield "task-received"
         if image.state in STARTED_STATES and self._started.get(image.job_id) != image.attempt:
@@ -148,7 +148,7 @@ class ResultMirror:
             sender.connection.release()
 
 
-def result_of(image: JobImage) -> dict[str, Any]:
+def result_of(image: MirroredJob) -> dict[str, Any]:
     """The document that Celery's result backends store and `AsyncResult` reads.
 
     For an ended job `result` is its report, or the error that `get()` raises; otherwise its progress.
@@ -163,7 +163,7 @@ def result_of(image: JobImage) -> dict[str, Any]:
     }
 
 
-def _outcome(image: JobImage) -> dict[str, Any]:
+def _outcome(image: MirroredJob) -> dict[str, Any]:
     match CELERY_STATES.get(image.state):
         case states.SUCCESS:
             return dict(image.report or {})
@@ -176,7 +176,7 @@ def _outcome(image: JobImage) -> dict[str, Any]:
     return image.details
 
 
-def event_fields(image: JobImage) -> dict[str, Any]:
+def event_fields(image: MirroredJob) -> dict[str, Any]:
     """Complete fields in every event: Flower may have started after the job."""
     details = image.details
     shown = {name: details[name] for name in ("progress", "step", "total_steps", "attempt", "node_names", "queue")}

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 
 from app.services.sweeps import stepping
-from app.services.sweeps.ends import Ends
+from app.services.sweeps.ends import TrialEnds
 from app.services.sweeps.search.suggestions import Suggestions
 from tasks.background.leader_loop import LeaderLoop
 from tasks.celery_app import Runtime
@@ -17,7 +17,7 @@ class SweepLoop(LeaderLoop):
     def __init__(self, runtime: Runtime, is_leader: Callable[[], bool], poll_seconds: float) -> None:
         super().__init__("sweeps", runtime, is_leader, poll_seconds)
         self._suggestions = Suggestions()
-        self._ends = Ends(runtime.database)
+        self._ends = TrialEnds(runtime.database)
         self._watched: Collection[str] = ()  # sweeps with running trials, as of the last step of all sweeps
         self._took = 0.0  # seconds that the last step took
 

@@ -17,7 +17,7 @@ from app.services.batches import content as batch_content
 from app.services.batches import creation, stepping
 from app.services.batches.creation import NewBatch
 from app.services.batches.validating import BodyCheck
-from app.storage.keys import artifacts_key, shard_key, shards_key, user_file_key
+from app.storage.object_keys import artifacts_key, shard_key, shards_key, user_file_key
 from tests.builders.batches import CHAT as CHAT  # noqa: PLC0414 – for the tests that run batches, as the next
 from tests.builders.batches import lines_of as lines_of  # noqa: PLC0414
 from tests.builders.batches import request_line

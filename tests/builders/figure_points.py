@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from app.domain.sweeps.figures import Point, Report
+from app.domain.sweeps.figures import Point, RungPoint
 from app.domain.sweeps.parameters import Parameter
 from app.domain.sweeps.space import Space
 from app.domain.sweeps.spec import Objective
@@ -28,5 +28,5 @@ def point(number: int, value: float, *, state: str = "COMPLETED", is_feasible: b
     return Point(number=number, state=state, value=value, is_feasible=is_feasible, values=chosen)
 
 
-def report(number: int, rung: int, value: float | None, *, continues: bool = True) -> Report:
-    return Report(number=number, rung=rung, value=value, continues=continues, rank=1, compared=1)
+def report(number: int, rung: int, value: float | None, *, continues: bool = True) -> RungPoint:
+    return RungPoint(number=number, rung=rung, value=value, continues=continues, rank=1, compared=1)

@@ -12,31 +12,31 @@ from app.models.base import utc_now
 from app.services.attempts import work_orders
 from app.services.attempts.completion import end_attempt
 from app.services.attempts.leases import NO_RETRY
-from app.services.attempts.work_orders import Ending, Work
+from app.services.attempts.work_orders import Ending, WorkOrder
 from tests.builders.factories import make_attempt
 from tests.builders.walks import NO_WAIT, make_job, make_node, start_attempt
 
 
-def training(db: Database, *, start_step: int = 0, **columns: Any) -> Work:
+def training(db: Database, *, start_step: int = 0, **columns: Any) -> WorkOrder:
     """A job's first attempt, at its steps, on the node n1."""
     make_node(db)
     return trained(db, start_attempt(db, make_job(db, JobState.QUEUED, **columns)), start_step)
 
 
-def trained(db: Database, work: Work, start_step: int = 0) -> Work:
+def trained(db: Database, work: WorkOrder, start_step: int = 0) -> WorkOrder:
     work_orders.enter_phase(db, work, JobState.TRAINING, start_step=start_step)
     return work
 
 
 def failed(
-    db: Database, work: Work, cause: str = "RANK_KILLED", *, end_step: int = 5, may_restart: bool = True
+    db: Database, work: WorkOrder, cause: str = "RANK_KILLED", *, end_step: int = 5, may_restart: bool = True
 ) -> Ending:
     """The attempt ends, under a supervisor that could run the next one, unless it may not."""
     outcome = Outcome(kind="failed", cause=cause, message="it broke", end_step=end_step, ran_seconds=1.0)
     return work_orders.finish(db, work, outcome, NO_WAIT, may_restart=may_restart)
 
 
-def restarted(db: Database, work: Work, cause: str = "RANK_KILLED", *, end_step: int = 5) -> Work:
+def restarted(db: Database, work: WorkOrder, cause: str = "RANK_KILLED", *, end_step: int = 5) -> WorkOrder:
     """The next attempt under the same supervisor."""
     ending = failed(db, work, cause, end_step=end_step)
     assert ending.restart == work.attempt + 1

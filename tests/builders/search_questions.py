@@ -10,7 +10,7 @@ from app.domain.sweeps.observations import Observation, State
 from app.domain.sweeps.parameters import Value
 from app.domain.sweeps.space import Space
 from app.domain.sweeps.spec import Method
-from app.search.question import Found, Question
+from app.search.question import FoundValues, Question
 
 PLAIN = {
     "x": {"type": "double", "min": -5.0, "max": 5.0},
@@ -84,7 +84,7 @@ def completed(number: int, values: Mapping[str, Value], *objectives: float) -> O
     return Observation(number=number, values=values, state="completed", objectives=objectives)
 
 
-def numbers(found: Found) -> dict[str, float]:
+def numbers(found: FoundValues) -> dict[str, float]:
     """The values of a space that has numbers only."""
     return {name: float(value) for name, value in found.values.items()}
 

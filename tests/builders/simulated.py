@@ -6,12 +6,12 @@ from types import MappingProxyType
 from typing import Any
 
 from app.domain.scheduling.fair_share import DeviceQuota, ProjectQuota
-from app.domain.scheduling.planner import Policy
+from app.domain.scheduling.planner import SchedulingPolicy
 from app.domain.scheduling.resources import Device, NodeCapacity, Request
 from simulation.jobs import Behaviour, JobResult
 from simulation.planners import POLICIES
 from simulation.replay import Replay, replay
-from simulation.trace import Cluster, TraceJob
+from simulation.trace import ReplayCluster, TraceJob
 
 # Nothing but the work itself takes time.
 IDEAL = Behaviour(start_seconds=0.0, save_seconds=0.0)
@@ -24,9 +24,9 @@ def make_node(name: str = "n", *, gpus: int = 8, kind: str = "h100") -> NodeCapa
     return NodeCapacity(name=name, devices=devices, free=frozenset(range(gpus)), cpu_cores=128, ram_mb=1_000_000)
 
 
-def make_site(*gpus: int, quotas: Mapping[str, Any] = MappingProxyType({})) -> Cluster:
+def make_site(*gpus: int, quotas: Mapping[str, Any] = MappingProxyType({})) -> ReplayCluster:
     """Nodes with so many GPUs each; ``quotas``: project → what its ``gpus`` are limited by."""
-    return Cluster(
+    return ReplayCluster(
         nodes=[make_node(f"n{number}", gpus=each) for number, each in enumerate(gpus)],
         quotas={name: ProjectQuota(devices={"cuda": DeviceQuota(**quota)}) for name, quota in quotas.items()},
     )
@@ -40,9 +40,9 @@ def make_traced(at: float = 0.0, seconds: float = 100.0, *, gpus: int = 1, share
 
 
 def replayed(
-    trace: Iterable[TraceJob], site: Cluster, policy: str = "default", behaviour: Behaviour = IDEAL, **more: Any
+    trace: Iterable[TraceJob], site: ReplayCluster, policy: str = "default", behaviour: Behaviour = IDEAL, **more: Any
 ) -> Replay:
-    planner = POLICIES[policy].planner(Policy(reserve_after_seconds=RESERVE_AFTER))
+    planner = POLICIES[policy].planner(SchedulingPolicy(reserve_after_seconds=RESERVE_AFTER))
     return replay(trace, site, planner, behaviour, **more)
 
 

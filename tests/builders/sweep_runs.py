@@ -13,7 +13,7 @@ from app.http.context import EXTENSION
 from app.models import Job, Metric, Node, Sweep, SweepEvent, Trial, TrialReport
 from app.models.base import utc_now
 from app.services.sweeps import stepping
-from app.services.sweeps.launching import Suggests
+from app.services.sweeps.next_trial import Suggests
 from app.services.sweeps.search.suggestions import Suggestions
 from tests.builders.factories import make_checkpoint, make_node
 from tests.builders.sweeps import make_sweep_document

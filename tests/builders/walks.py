@@ -10,8 +10,8 @@ from app.domain.lifecycle.retry_policy import Backoff
 from app.domain.lifecycle.states import JobState
 from app.models import Attempt, Job, JobEvent, Lease
 from app.services.attempts import checkpoints, leases, work_orders
-from app.services.attempts.checkpoints import NewCheckpoint, Recorded
-from app.services.attempts.work_orders import Work
+from app.services.attempts.checkpoints import NewCheckpoint, RecordedCheckpoint
+from app.services.attempts.work_orders import WorkOrder
 from app.services.scheduling import planner
 from tests.builders import factories
 
@@ -33,7 +33,7 @@ def make_node(db: Database, name: str = "n1", **columns: Any) -> None:
         factories.make_node(session, name, **columns)
 
 
-def start_attempt(db: Database, job_id: str, *, node: str = "n1") -> Work:
+def start_attempt(db: Database, job_id: str, *, node: str = "n1") -> WorkOrder:
     """Take a queued job to PREPARING on the node."""
     dispatched = {d.job_id: d for d in planner.plan_once(db)}[job_id]
     claim = leases.claim(db, job_id=job_id, attempt=dispatched.attempt, node=node, boot_id="boot")
@@ -59,7 +59,7 @@ def live_nodes(db: Database) -> list[str]:
         return sorted(session.scalars(select(Lease.node).where(Lease.released_at.is_(None))))
 
 
-def start_gang(db: Database, job_id: str, *names: str) -> list[Work]:
+def start_gang(db: Database, job_id: str, *names: str) -> list[WorkOrder]:
     """Take a queued job on several nodes to PREPARING on each of them."""
     attempt = {d.job_id: d.attempt for d in planner.plan_once(db)}[job_id]
     for name in names:
@@ -67,7 +67,7 @@ def start_gang(db: Database, job_id: str, *names: str) -> list[Work]:
     return [work_orders.load_work(db, job_id, attempt, node=name) for name in names]
 
 
-def save(db: Database, work: Work, step: int, **metrics: float) -> Recorded:
+def save(db: Database, work: WorkOrder, step: int, **metrics: float) -> RecordedCheckpoint:
     new = NewCheckpoint(
         checkpoint_id=checkpoints.new_checkpoint_id(),
         step=step,

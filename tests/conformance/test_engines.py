@@ -18,13 +18,13 @@ from workers.trainers.inference.engine.interface import (
     Interrupted,
     Pooling,
     Prompt,
-    Refused,
-    Sampling,
+    RequestRefused,
+    SamplingParams,
 )
 from workers.trainers.inference.engines import ENGINES, load_engine
 
 TEXTS = ("def get_name(self, default=None):", "class Reader", "def f(x", "def close(self, timeout: float, force=True)")
-SAMPLED = Sampling(max_new_tokens=6, temperature=0.9, top_p=0.95)
+SAMPLED = SamplingParams(max_new_tokens=6, temperature=0.9, top_p=0.95)
 
 
 @pytest.fixture(scope="module", params=sorted(ENGINES))
@@ -54,7 +54,7 @@ def test_answers_depend_on_their_own_request_alone(engine, prompts):
 
 
 def test_log_probabilities_of_answers_are_their_likelihoods(engine, prompts):
-    answers = engine.generate(prompts, Sampling(max_new_tokens=6, logprobs=True))
+    answers = engine.generate(prompts, SamplingParams(max_new_tokens=6, logprobs=True))
     continuations = [
         Continuation(context=prompt.tokens, tokens=answer.tokens)
         for prompt, answer in zip(prompts, answers, strict=True)
@@ -72,7 +72,7 @@ def test_a_request_beyond_the_context_is_refused_alone(engine, prompts):
 
     first, refused, last = engine.generate([prompts[0], long, prompts[1]], SAMPLED)
 
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RequestRefused)
     assert refused.code == "CONTEXT_TOO_LONG"
     assert all(str(number) in refused.message for number in (engine.context_length, SAMPLED.max_new_tokens))
     assert isinstance(first, Completion)

@@ -14,9 +14,9 @@ from app.models.base import utc_now
 from app.security.permissions import Role
 from app.services.interactive import recordings
 from app.services.lifecycle import transitions
-from app.services.telemetry import progress
-from app.services.telemetry.progress import MetricPoint, Reports
-from app.storage.keys import user_file_key
+from app.services.telemetry import stored_metrics
+from app.services.telemetry.stored_metrics import MetricValue, TelemetryReports
+from app.storage.object_keys import user_file_key
 from tests.builders.batches import make_batch
 from tests.builders.factories import make_attempt, make_checkpoint, make_job, make_node
 from tests.builders.interactive import SHELL_REQUEST, make_session
@@ -144,8 +144,8 @@ def _running_job(api: Api, project: str, mark: str, spec: dict[str, Any]) -> str
         job = make_job(session, project=project, document=spec, labels={"team": mark})
         lease = make_attempt(session, job, make_node(session, f"node-{project}"))
         _tell(session, job, mark)
-    points = [MetricPoint(name=mark, step=step, at=utc_now(), value=1.0) for step in range(3)]
-    progress.store(api.db, job_id=job.id, attempt=1, fence=lease.fence, reports=Reports(points=points))
+    points = [MetricValue(name=mark, step=step, at=utc_now(), value=1.0) for step in range(3)]
+    stored_metrics.store(api.db, job_id=job.id, attempt=1, fence=lease.fence, reports=TelemetryReports(points=points))
     return job.id
 
 

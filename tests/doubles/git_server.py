@@ -26,9 +26,10 @@ class GitServer:
     ``received``: the logins that came; ``leads_to``: the address that it redirects to; ``says``: why it gives nothing.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, host: str) -> None:
         self.folder = folder / "repositories"
-        self.certificate = self_signed(folder)
+        self.certificate = self_signed(folder, host)
+        self._host = host
         self.requests: list[str] = []
         self.private = False
         self.login = ""  # USER:PASSWORD
@@ -37,7 +38,7 @@ class GitServer:
         self.port = 0
 
     def url(self, name: str) -> str:
-        return f"git+https://127.0.0.1:{self.port}/{name}.git"
+        return f"git+https://{self._host}:{self.port}/{name}.git"
 
     def commit(self, name: str, files: dict[str, str]) -> str:
         """Commit these files to the repository, which is made if it is not there; returns the commit."""
@@ -60,8 +61,9 @@ class GitServer:
 
 
 @contextmanager
-def running_git_server(folder: Path) -> Iterator[GitServer]:
-    server = GitServer(folder)
+def running_git_server(folder: Path, host: str = "127.0.0.1") -> Iterator[GitServer]:
+    """``host``: what its certificate is for; it listens on the loopback."""
+    server = GitServer(folder, host)
 
     class Handler(_Handler):
         known = server

@@ -9,9 +9,9 @@ from app.storage.storage import Storage
 from tests.builders.run_specs import make_run_spec
 from workers.attempt_failed import AttemptFailed
 from workers.prepare.inputs.resume_point import StartPoint
-from workers.prepare.prepare import Prepared
+from workers.prepare.prepare import PreparedAttempt
 from workers.run_dir.layout import RunDirectory
-from workers.sandbox.control_groups import Hierarchies, Limits
+from workers.sandbox.control_groups import GroupLimits, Hierarchies
 from workers.sandbox.launcher import LaunchPlan
 from workers.sandbox.sandbox import ProcessGroup
 from workers.sandbox.spec import FilesystemView, SandboxSpec
@@ -165,7 +165,7 @@ def prepared(assembly):
         confinement=SandboxSpec(view=FilesystemView(run_dir=run.path, data_dir=run.path)),
         sandbox=ProcessGroup(),
         job_environment={},
-        limits=Limits(),
+        limits=GroupLimits(),
         groups=Hierarchies({}, 1),
     )
-    return Prepared(plan=plan, start=StartPoint(path=None, step=0, checkpoint_id=None, rejected=()))
+    return PreparedAttempt(plan=plan, start=StartPoint(path=None, step=0, checkpoint_id=None, rejected=()))

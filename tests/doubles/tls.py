@@ -79,12 +79,12 @@ def _copy(source: socket.socket, target: socket.socket) -> None:
         target.shutdown(socket.SHUT_WR)
 
 
-def self_signed(folder: Path) -> Path:
-    """A certificate of 127.0.0.1, with its key in the same file."""
+def self_signed(folder: Path, *names: str) -> Path:
+    """A certificate of 127.0.0.1 and of these names, with its key in the same file."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "trainyard")])
     now = datetime.now(UTC)
-    addresses = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
+    addresses = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1")), *map(x509.DNSName, names)])
     built = (
         x509.CertificateBuilder()
         .subject_name(name)

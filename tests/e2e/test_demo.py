@@ -7,17 +7,23 @@ from pathlib import Path
 
 import pytest
 
+from tests.systems.forked_agents import ForkedAgents
 from tests.systems.running_up import trainyard
+from tests.systems.system import NODE_WARM
 
-# Two models made and asked, a preflight and a rank: five cold starts of the training libraries, a minute of processor
-# time in all.
+# Two cold starts of the training libraries, by which the model is made and asked. Ranks and preflight are forked.
 pytestmark = [pytest.mark.long, pytest.mark.timeout(330)]
 
 STEPS = 6
 
 
-def test_demo_trains_a_model_from_nothing_and_leaves_no_process_behind(tmp_path: Path) -> None:
+def test_demo_trains_a_model_from_nothing_and_leaves_no_process_behind(
+    tmp_path: Path, forked_agents: ForkedAgents
+) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TRAINYARD_")}
+    if NODE_WARM is None:
+        environment["TRAINYARD_NODE_WARM"] = "supervisors"
+        forked_agents.serve(tmp_path / "demo" / "data")
     done = subprocess.run(
         trainyard("demo", "--data-dir", str(tmp_path / "demo"), "--steps", str(STEPS)),
         env=environment,

@@ -1,7 +1,5 @@
 """A model, its data and its result in directories of a drive service, through the whole system."""
 
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,22 +10,15 @@ from tests.doubles.shares import TOKEN, Share, running_share
 from tests.systems.forked_agents import ForkedAgents
 from tests.systems.system import System
 
-REPOSITORY = Path(__file__).parents[2]
-
 
 @pytest.fixture
-def share(tmp_path: Path) -> Iterator[Share]:
-    """With a model that trains in a second, and a few records."""
-    made = tmp_path / "made"
-    made.mkdir()
-    subprocess.run(
-        [sys.executable, "-m", "tests.secrets.tiny_model", str(made)], cwd=REPOSITORY, check=True, timeout=120
-    )
+def share(demo_assets: Path) -> Iterator[Share]:
+    """With the demo's model, and a few records."""
     with running_share() as share:
         share.files |= {
-            f"/shares/team/models/tiny/{path.name}": path.read_bytes() for path in (made / "model").iterdir()
+            f"/shares/team/models/tiny/{path.name}": path.read_bytes() for path in (demo_assets / "model").iterdir()
         }
-        share.files["/shares/team/data/train.jsonl"] = (made / "train.jsonl").read_bytes()
+        share.files["/shares/team/data/train.jsonl"] = b'{"text": "a line of text"}\n' * 16
         yield share
 
 

@@ -11,11 +11,13 @@ from typing import Any
 import psutil
 import pytest
 
+from config.settings import load_settings
 from tests.builders.example_jobs import ROOT, filled_in, shortened
 from tests.faults.cluster import SHORT
 from tests.systems.forked_agents import ForkedAgents
 from tests.systems.installations import running_system
 from tests.systems.system import System, wait_for
+from workers.job_secrets import attempt_secret
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
@@ -121,13 +123,22 @@ def rollouts_of(system: System, job_id: str) -> list[psutil.Process]:
     return [each for each in system.processes_of(job_id) if "workers.trainers.rollouts.main" in each.cmdline()]
 
 
+def secret_of(system: System, job_id: str) -> str:
+    """By which the ranks of its first attempt know each other."""
+    key = (system.data_dir / "secret.key").read_text().strip()
+    settings = load_settings(system.environment | {"TRAINYARD_SECURITY_SECRET_KEY": key})
+    return attempt_secret(settings, job_id=job_id, attempt=1)
+
+
 def test_a_rollout_that_is_killed_starts_again_and_the_weights_are_those_of_one_role(
     system: System, demo_assets: Path, expected: tuple[str, list[float]]
 ) -> None:
     job_id = system.submit(document(demo_assets, rollouts=1))
     system.wait_for_step(job_id, 2, seconds=SECONDS)
     (rollout,) = rollouts_of(system, job_id)
-    secret = rollout.environ()["TRAINYARD_JOB_SECRET"]
+    is_forked = [Path(f"/proc/{each.pid}/exe").readlink().match("/memfd:*") for each in system.ranks_of(job_id)]
+    assert is_forked == [True], "it has its imports behind it"
+    secret = secret_of(system, job_id)
 
     rollout.send_signal(signal.SIGKILL)
     job = system.wait_for_status(job_id, "COMPLETED", seconds=SECONDS)

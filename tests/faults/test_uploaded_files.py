@@ -32,7 +32,7 @@ else:
 pytestmark = [pytest.mark.long, pytest.mark.timeout(120)]
 
 INCOMING, UPLOADS = "app.services.files.incoming:Incoming", "app.services.files.uploads"
-WRITER = "app.storage.pending:Writer"
+WRITER = "app.storage.pending:PendingWriter"
 # What is killed before the commit has made nothing, what is killed after it has made everything.
 BEFORE = (
     Point("receiving", "f1", f"{INCOMING}.write", "after"),

@@ -11,9 +11,9 @@ import time
 import pytest
 
 from workers.fetching import cache as cache_module
-from workers.fetching.cache import Cache, Entry
+from workers.fetching.cache import Cache, CacheEntry
 from workers.fetching.directory_locks import DirectoryLock, locked, sweep
-from workers.fetching.failures import NoRoom, TooLarge, Trouble
+from workers.fetching.failures import FetchTooLarge, NoRoom, Trouble
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_unknown_content_is_not_handed_out(store, used):
 
 
 def test_what_is_known_of_a_uri_can_be_read_again(store, root):
-    entry = Entry(location="s3://b/k", version="1", sha256="0" * 64, size=3)
+    entry = CacheEntry(location="s3://b/k", version="1", sha256="0" * 64, size=3)
     store.remember("key", entry)
 
     assert store.entry("key") == entry
@@ -116,7 +116,7 @@ def test_users_that_died_use_nothing(store, root):
 
 
 def test_larger_than_the_cache_is_refused(store):
-    with pytest.raises(TooLarge, match="TRAINYARD_CACHE_MAX_BYTES"):
+    with pytest.raises(FetchTooLarge, match="TRAINYARD_CACHE_MAX_BYTES"):
         store.make_room(1001)
 
 

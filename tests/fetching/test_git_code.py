@@ -20,7 +20,7 @@ from tests.doubles.git_server import GitServer, running_git_server
 from workers.attempt_failed import AttemptFailed
 from workers.fetching.code import git
 from workers.fetching.code.connect_proxy import ConnectProxy
-from workers.fetching.failures import NotThere, Refused, Trouble
+from workers.fetching.failures import FetchRefused, NotThere, Trouble
 from workers.fetching.fetch import TooLargeHere
 from workers.prepare.code_preflight import inspect_code
 from workers.prepare.inputs.resolve_inputs import find_code
@@ -216,7 +216,7 @@ def test_small_pack_of_a_large_object_is_refused(tmp_path: Path, monkeypatch: py
     assert pack.stat().st_size < 20_000
     wanted = git_commit(f"git+https://example.org/a.git@{'0' * 40}", field="")
     failure = git._why(said, wanted, 1, refused=False, is_ours=True)
-    assert isinstance(failure, Refused), said
+    assert isinstance(failure, FetchRefused), said
     assert "more memory, time or room" in failure.message
 
 
@@ -261,7 +261,9 @@ def test_answers_of_servers(status: int, kind: type[Exception]) -> None:
 def test_machine_with_a_proxy_says_that_git_does_not_use_it(make_library: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
 
-    with pytest.raises(AttemptFailed, match=r"does not use this machine's proxy.*submit --code") as failed:
+    with pytest.raises(
+        AttemptFailed, match=r"does not use the proxy of.*TRAINYARD_FETCH_PROXY, or upload.*submit --code"
+    ) as failed:
         find_code(make_library(), f"git+https://127.0.0.1:1/a.git@{'0' * 40}")
 
     assert failed.value.error_type == "HUB_UNREACHABLE"

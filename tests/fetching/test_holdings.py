@@ -18,7 +18,7 @@ from workers.fetching import cache_index
 from workers.fetching.cache import stored_at
 from workers.fetching.cache_index import CacheIndex
 from workers.fetching.items import FetchedFile, Item
-from workers.node.worker_step import Node
+from workers.node.worker_step import NodeThreads
 from workers.prepare.inputs.resolve_inputs import DataRequest, ModelRequest, find_data, find_model
 
 MODEL = {"config.json": b'{"model_type": "llama"}', "model.safetensors": bytes(range(256)) * 64}
@@ -129,12 +129,12 @@ def world(tmp_path, sqlite_url, forked_supervisors):
     world.close()
 
 
-def started(world: World, name: str, directory: Path) -> Node:
+def started(world: World, name: str, directory: Path) -> NodeThreads:
     """A node worker that has registered and reported what its cache holds."""
     settings = replace(
         world.settings, node=replace(world.settings.node, name=name), data=replace(world.settings.data, dir=directory)
     )
-    node = Node(settings, world.db)
+    node = NodeThreads(settings, world.db)
     for _ in range(2):
         node._heartbeat()
     return node

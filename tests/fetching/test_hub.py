@@ -8,7 +8,7 @@ import pytest
 from app.domain.spec.model import BaseModel
 from tests.doubles.hub import READ_TOKEN
 from workers.attempt_failed import AttemptFailed
-from workers.prepare.inputs.input_library import Sources
+from workers.prepare.inputs.input_library import JobInputs
 from workers.prepare.inputs.read_inputs import read_inputs
 from workers.prepare.inputs.resolve_inputs import DataRequest, ModelRequest, find, find_data, find_model
 
@@ -50,7 +50,7 @@ def test_commit_is_known_of_models_and_data(hub, make_library):
     models, data = find(library, [ModelRequest(model_id="org/tiny")], [DataRequest(location="hf://datasets/org/faq")])
 
     assert ([found.commit for found in models], [found.commit for found in data]) == ([commit], [of_data])
-    sources = Sources(model=models[0], tokenizer=None, data=tuple(data), script=None)
+    sources = JobInputs(model=models[0], tokenizer=None, data=tuple(data), script=None)
     read = read_inputs(library, BaseModel(model_id="org/tiny"), sources)
     assert read.base is not None
     assert (read.base.commit, read.data[0].commit) == (commit, of_data)

@@ -6,7 +6,7 @@ from tests.fetching.ipfs_blocks import Dag, directory, file_of, raw, shard
 from tests.fetching.web_server import file
 from workers.attempt_failed import AttemptFailed
 from workers.fetching.content_ids import content_id
-from workers.fetching.failures import Refused
+from workers.fetching.failures import FetchRefused
 from workers.prepare.inputs.resolve_inputs import DataRequest, find, find_data
 
 LINES = b'{"text": "hello"}\n'
@@ -126,5 +126,5 @@ def test_directory_is_no_file(web, library):
 
 @pytest.mark.parametrize("text", ["Qm" + "0" * 44, "bafy", "b" + "a" * 58, "z" + "1" * 40, HELLO_V1 + "aa"])
 def test_what_is_no_content_id_is_refused(text):
-    with pytest.raises(Refused):
+    with pytest.raises(FetchRefused):
         content_id(text)

@@ -50,6 +50,10 @@ FOLDERS = [
     (DataRequest(location="s3://data/*/[ab].*"), ["d/a.jsonl", "d/b.jsonl.gz"]),
     (DataRequest(location="s3://data/d", custom=True), ["README.md", "a.jsonl", "b.jsonl.gz", "sub/c.jsonl"]),
     (DataRequest(location="s3://data/odd/x[1].jsonl"), ["x[1].jsonl"]),
+    (
+        DataRequest(location="s3://data/.", custom=True),
+        ["d/README.md", "d/a.jsonl", "d/b.jsonl.gz", "d/sub/c.jsonl", "e/x.jsonl", "odd/x[1].jsonl"],
+    ),
 ]
 
 

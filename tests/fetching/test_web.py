@@ -10,7 +10,7 @@ import pytest
 from config.fetching import FetchSettings
 from tests.fetching.conftest import LOOPBACK
 from tests.fetching.web_server import file, redirect, status
-from workers.fetching.failures import NotThere, Refused, TooLarge, Trouble, Unusable
+from workers.fetching.failures import FetchRefused, FetchTooLarge, NotThere, Trouble, Unusable
 from workers.fetching.web import Download, DownloadRequest, NotModified
 
 BODY = b'{"text": "hello"}\n' * 100
@@ -136,7 +136,7 @@ def test_redirects_in_a_circle_end(web, get):
     web.answers["/a"] = redirect("/b")
     web.answers["/b"] = redirect("/a")
 
-    with pytest.raises(Refused, match="TRAINYARD_FETCH_MAX_REDIRECTS"):
+    with pytest.raises(FetchRefused, match="TRAINYARD_FETCH_MAX_REDIRECTS"):
         get(web.url("/a"))
 
     assert len(web.seen) == 6
@@ -157,7 +157,7 @@ def test_redirects_in_a_circle_end(web, get):
 def test_redirect_to_a_private_address_is_refused(web, get, target):
     web.answers["/a"] = redirect(target)
 
-    with pytest.raises(Refused, match="TRAINYARD_FETCH_ALLOW"):
+    with pytest.raises(FetchRefused, match="TRAINYARD_FETCH_ALLOW"):
         get(web.url("/a"))
 
 
@@ -166,7 +166,7 @@ def test_trust_in_a_service_does_not_reach_others_of_its_machine(web, get):
     web.answers["/a"] = redirect("http://127.0.0.1:1/x")
     web.answers["/b"] = file(BODY)
 
-    with pytest.raises(Refused, match="TRAINYARD_FETCH_ALLOW"):
+    with pytest.raises(FetchRefused, match="TRAINYARD_FETCH_ALLOW"):
         get(web.url("/a"), trusted=trusted, allow=())
     assert get(web.url("/b"), trusted=trusted, allow=())[0] == BODY
 
@@ -175,7 +175,7 @@ def test_trust_in_a_service_does_not_reach_others_of_its_machine(web, get):
 def test_redirect_to_another_scheme_is_refused(web, get, target):
     web.answers["/a"] = redirect(target)
 
-    with pytest.raises(Refused, match="not followed"):
+    with pytest.raises(FetchRefused, match="not followed"):
         get(web.url("/a"))
 
 
@@ -201,7 +201,7 @@ def names(monkeypatch):
 def test_name_of_a_private_address_is_refused(web, get, names, address):
     names["evil.example"] = [[address]]
 
-    with pytest.raises(Refused, match="TRAINYARD_FETCH_ALLOW"):
+    with pytest.raises(FetchRefused, match="TRAINYARD_FETCH_ALLOW"):
         get(web.url("/a", host="evil.example"), allow=())
 
     assert web.seen == []
@@ -212,7 +212,7 @@ def test_name_that_changes_its_address_after_a_look_is_refused(web, get, names):
     web.answers["/a"] = file(BODY)
     get(web.url("/a", host="evil.example"))
 
-    with pytest.raises(Refused, match="TRAINYARD_FETCH_ALLOW"):
+    with pytest.raises(FetchRefused, match="TRAINYARD_FETCH_ALLOW"):
         get(web.url("/a", host="evil.example"))
 
     assert len(web.seen) == 1
@@ -247,7 +247,7 @@ def test_proxies_of_the_environment_are_not_used(web, get, monkeypatch):
 def test_announced_size_over_the_limit_is_not_read(web, get):
     web.answers["/a"] = lambda handler: handler.head(200, Content_Length=str(1 << 40))
 
-    with pytest.raises(TooLarge, match="TRAINYARD_FETCH_MAX_BYTES"):
+    with pytest.raises(FetchTooLarge, match="TRAINYARD_FETCH_MAX_BYTES"):
         get(web.url("/a"), max_bytes=1 << 30)
 
 
@@ -260,7 +260,7 @@ def endless(handler):
 def test_endless_body_is_cut_at_the_limit(web, get):
     web.answers["/a"] = endless
 
-    with pytest.raises(TooLarge):
+    with pytest.raises(FetchTooLarge):
         get(web.url("/a"), max_bytes=1 << 20)
 
 
@@ -269,7 +269,7 @@ def test_compressed_on_the_way_counts_as_what_it_is(web, get):
     web.answers["/bomb"] = file(gzip.compress(bytes(4 << 20)), Content_Encoding="gzip")
 
     assert get(web.url("/small"))[0] == BODY
-    with pytest.raises(TooLarge):
+    with pytest.raises(FetchTooLarge):
         get(web.url("/bomb"), max_bytes=1 << 20)
 
 

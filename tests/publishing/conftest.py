@@ -19,7 +19,7 @@ from workers.fetching.filesystems import filesystem, service
 from workers.publishing.copying import MARKER, PublishTarget
 from workers.publishing.local import LocalTarget
 from workers.publishing.objects import ObjectTarget
-from workers.publishing.orders import File, PublishOrder
+from workers.publishing.orders import PublishedFile, PublishOrder
 from workers.publishing.web import WebTarget
 
 JOB = "job-01980000-0000-7000-8000-000000000001"
@@ -43,7 +43,7 @@ def make_order(directory: Path, files: dict[str, bytes] | None = None, *, job_id
         job_name="tiny",
         source=directory,
         files=tuple(
-            File(path=path, size_bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
+            PublishedFile(path=path, size_bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
             for path, data in sorted(contents.items())
         ),
         weight_files=("model.safetensors",),

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from app.storage.keys import TEMPORARY
+from app.storage.object_keys import TEMPORARY
 from tests.publishing.conftest import FILES, JOB, make_order, put_file, tree
 from workers.publishing.copying import MARKER, copy
 from workers.publishing.failures import NotPublished

@@ -8,7 +8,7 @@ from tests.doubles.hub import OWNER, READ_TOKEN, STRANGER_TOKEN, TOKEN, Hub
 from tests.publishing.conftest import FILES, make_order
 from workers.publishing import hub as pushing
 from workers.publishing.failures import NotPublished
-from workers.publishing.hub import Repository
+from workers.publishing.hub import HubRepository
 
 # The client's own: it hands its streams to httpx in a way that is about to go.
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
@@ -25,8 +25,8 @@ def near(hub, monkeypatch):
     close_session()
 
 
-def repository(token: str = TOKEN, name: str = NAME) -> Repository:
-    return Repository(name=name, private=True, token=token)
+def repository(token: str = TOKEN, name: str = NAME) -> HubRepository:
+    return HubRepository(name=name, private=True, token=token)
 
 
 @pytest.mark.parametrize(

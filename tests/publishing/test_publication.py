@@ -13,7 +13,7 @@ from cryptography.fernet import Fernet
 from app.domain.spec.model import JobDocument
 from app.host import processes
 from app.security.secrets import SecretBox
-from app.services.attempts.work_orders import Work
+from app.services.attempts.work_orders import WorkOrder
 from config.settings import Settings, load_settings
 from tests.doubles.hub import OWNER, READ_TOKEN, STRANGER_TOKEN, TOKEN
 from tests.doubles.shares import TOKEN as USER_TOKEN
@@ -53,8 +53,8 @@ class Node:
             }
         )
 
-    def work(self, secrets: dict[str, str] | None = None, **output: Any) -> Work:
-        return Work(
+    def work(self, secrets: dict[str, str] | None = None, **output: Any) -> WorkOrder:
+        return WorkOrder(
             job_id=JOB,
             project="default",
             name="tiny",

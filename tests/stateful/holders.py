@@ -5,14 +5,14 @@ from dataclasses import dataclass, field
 
 from app.domain.errors import LeaseLost
 from app.domain.lifecycle.outcomes import Outcome, OutcomeKind
-from app.services.attempts.work_orders import Work
+from app.services.attempts.work_orders import WorkOrder
 
 
 @dataclass
 class Holder:
     """A supervisor with the work order that it was once given."""
 
-    work: Work
+    work: WorkOrder
     node: str
     step: int = 0
     silent: bool = False

@@ -21,7 +21,7 @@ from app.domain.lifecycle.states import HELD, TERMINAL, JobState
 from app.models import Attempt, Base, Checkpoint, Job, JobEvent, Lease, Node, Reservation
 from app.services.attempts import failed_pauses, leases, work_orders
 from app.services.attempts.lost_leases_and_nodes import Reaper
-from app.services.attempts.work_orders import Work
+from app.services.attempts.work_orders import WorkOrder
 from app.services.lifecycle import transitions
 from app.services.scheduling import planner, preemption
 from config.settings import load_settings
@@ -346,7 +346,7 @@ class LifecycleMachine(RuleBasedStateMachine):
             started.append(self._hold(work_orders.load_work(self.db, placed.job_id, placed.attempt), placed.node))
         return started
 
-    def _hold(self, work: Work, node: str) -> Holder:
+    def _hold(self, work: WorkOrder, node: str) -> Holder:
         known = self.known[work.job_id]
         earlier = [holder.work.fence for holder in known.holders]
         assert all(work.fence > fence for fence in earlier), "a token was given twice"

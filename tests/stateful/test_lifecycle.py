@@ -15,7 +15,7 @@ from app.domain.lifecycle import states
 from app.domain.lifecycle.states import TRANSITIONS, JobState
 from app.models import Job
 from app.services.attempts import leases, work_orders
-from app.services.attempts.work_orders import Work
+from app.services.attempts.work_orders import WorkOrder
 from app.services.jobs.control import requests as control_requests
 from tests.stateful.lifecycle_machine import LifecycleMachine
 from tests.systems.apps import Api
@@ -41,7 +41,7 @@ def without_fencing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stale holder's word counts: its token is not compared."""
 
     def with_newest_token(call: Callable[..., Any]) -> Callable[..., Any]:
-        def unfenced(db: Database, work: Work, *rest: Any, **more: Any) -> Any:
+        def unfenced(db: Database, work: WorkOrder, *rest: Any, **more: Any) -> Any:
             with db.read() as session:
                 job = session.get_one(Job, work.job_id)
             return call(db, replace(work, fence=job.fence, attempt=job.attempt), *rest, **more)

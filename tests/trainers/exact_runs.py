@@ -37,7 +37,7 @@ from trainyard.protocol.commands import CheckpointNotSaved, ModelAnswered, Recei
 from trainyard.protocol.messages import FetchAdapter, Progress, Result
 from trainyard.protocol.session import Identity, Saved, manifest_for
 from workers.rank.run_context import RunContext, RunSpec, method_of
-from workers.trainers.left_out import leave_out
+from workers.trainers.hidden_packages import leave_out
 
 
 class RecordingSession:

@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 import traceback
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -24,16 +25,18 @@ from app.domain.spec.frameworks.deepspeed import DEEPSPEED
 LARGEST_PACKET = 200_000
 # Of pyarrow's memory allocator, which starts it anew in a child. No other thread would survive a fork.
 _THREADS_THAT_SURVIVE = {"jemalloc_bg_thd"}
-# Their imports take a second that few trainings need, or need what this process lacks.
-_NOT_IMPORTED = ("workers.trainers.megatron.", "workers.trainers.hf_trainer.methods.qlora:")
+# Their imports take a second that few trainings need: the first of these has them imported.
+_IMPORTED_LATE = ("workers.trainers.megatron.",)
+# Needs what most servers hide.
+_QUANTIZING = "workers.trainers.hf_trainer.methods.qlora"
 
 
 class ForkServer:
-    """Starts processes that have all imports behind them; `set_by_imports` is what those changed in the environment."""
+    """Starts processes that have all imports behind them; `environment` is what was set before these."""
 
-    def __init__(self, listener: socket.socket, set_by_imports: dict[str, str]) -> None:
+    def __init__(self, listener: socket.socket, environment: dict[str, str]) -> None:
         self._listener = listener
-        self._set_by_imports = set_by_imports
+        self._environment = environment
         self._selector = selectors.DefaultSelector()
         self._processes: dict[socket.socket, int] = {}  # 0 before there is one, and after its end
 
@@ -66,10 +69,12 @@ class ForkServer:
             os.kill(pid, signal.SIGKILL)
 
     def _fork(self, client: socket.socket, request: dict[str, Any], output: int) -> None:
+        _import(request["imports"])
+        changed = {name: value for name, value in os.environ.items() if self._environment.get(name) != value}
         pid = os.fork()
         if pid == 0:
             self._close()
-            _become(request, self._set_by_imports, output)
+            _become(request, changed, output)
         os.close(output)
         self._processes[client] = pid
         end = os.pidfd_open(pid)
@@ -99,27 +104,33 @@ def main() -> None:
     environment = dict(os.environ)
     for name in sys.argv[2:]:
         sys.modules[name] = None  # type: ignore[assignment]  # as in workers.trainers.main
-    _import_trainers()
-    if threads := {path.read_text().strip() for path in _other_threads()} - _THREADS_THAT_SURVIVE:
-        sys.exit(f"imports have started threads, which no child would have: {threads}")
-    changed = {name: value for name, value in os.environ.items() if environment.get(name) != value}
-    gc.collect()
-    gc.freeze()  # what a child never touches, it never copies
-    server = ForkServer(socket.socket(fileno=int(sys.argv[1])), changed)
+    _import(_needed_by_trainers())
+    server = ForkServer(socket.socket(fileno=int(sys.argv[1])), environment)
     server.serve(json.dumps({"pid": os.getpid(), "environment": environment}).encode())
     os._exit(0)  # there is nothing to tidy up
 
 
-def _import_trainers() -> None:
-    from workers.trainers import registry  # noqa: PLC0415  only now, without what this process lacks
+def _needed_by_trainers() -> list[str]:
+    """All modules but those that are imported late, or need what this process hides."""
+    from workers.trainers import registry  # noqa: PLC0415  only now, without what is hidden
 
-    if DEEPSPEED.lower() not in sys.modules:
-        importlib.import_module(DEEPSPEED.lower())
-    for module, _, _ in (place.partition(":") for place in registry.TRAINERS.values()):
-        if not f"{module}:".startswith(_NOT_IMPORTED):
-            importlib.import_module(module)
-    for name in ("failures", "distributed"):
-        importlib.import_module(f"workers.trainers.{name}")
+    unneeded = _IMPORTED_LATE if "bitsandbytes" not in sys.modules else (*_IMPORTED_LATE, _QUANTIZING)
+    places = [place.partition(":")[0] for place in registry.TRAINERS.values()]
+    libraries = [DEEPSPEED.lower()] if DEEPSPEED.lower() not in sys.modules else []
+    shared = [f"workers.trainers.{name}" for name in ("failures", "distributed")]
+    return [*libraries, *(module for module in places if not module.startswith(unneeded)), *shared]
+
+
+def _import(modules: Iterable[str]) -> None:
+    """Import what is not yet imported, for all children."""
+    if all(module in sys.modules for module in modules):
+        return
+    for module in modules:
+        importlib.import_module(module)
+    if threads := {path.read_text().strip() for path in _other_threads()} - _THREADS_THAT_SURVIVE:
+        sys.exit(f"imports have started threads, which no child would have: {threads}")
+    gc.collect()
+    gc.freeze()  # what a child never touches, it never copies
 
 
 def _other_threads() -> list[Path]:

@@ -8,15 +8,17 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
 from app.domain.spec.frameworks.deepspeed import DEEPSPEED
+from app.domain.spec.frameworks.megatron import MEGATRON
 from tests.guards import MARK
 from tests.trainers.fork_server import LARGEST_PACKET
 from trainyard.protocol.channel import short_address
+from workers.trainers.hidden_packages import QLORA
 
 # Imports read none of these. With any other difference to the server's environment a process starts cold.
 _READ_LATER = {
@@ -24,6 +26,8 @@ _READ_LATER = {
     *("TRAINYARD_ROLE", "TRAINYARD_TASK_INDEX", "TRAINYARD_TASKS", "TRAINYARD_JOB_SECRET"),
     *("TRAINYARD_CHANNEL", "TRAINYARD_SPEC", "PYTEST_CURRENT_TEST", "PYTEST_XDIST_WORKER", MARK),
 }
+# What servers import only when a run needs it.
+_IMPORTED_LATE = {MEGATRON: "workers.trainers.megatron.supervised"}
 _ROOT = Path(__file__).parents[2]
 # When tests are collected: what tests and their libraries change in this process later, a supervisor would not pass on.
 _AT_START = {name: value for name, value in os.environ.items() if not name.startswith("TRAINYARD_")}
@@ -75,8 +79,12 @@ class ForkServers:
         environment: Mapping[str, str],
         cwd: Path,
         output: IO[bytes],
+        imports: Sequence[str] = (),
     ) -> ForkedProcess | None:
-        """The process of `python -m ARGUMENTS`; none if its imports could see another environment than the server's."""
+        """The process of `python -m ARGUMENTS`; none if its imports could see another environment than the server's.
+
+        `imports`: modules that it shall find imported.
+        """
         fixed = _without_late(environment)
         if missing not in self._connections:
             self._connections[missing] = self._connect(missing, fixed)
@@ -89,6 +97,7 @@ class ForkServers:
             "arguments": arguments[1:],
             "environment": dict(environment),
             "directory": str(cwd),
+            "imports": list(imports),
         }
         socket.send_fds(connection, [json.dumps(request).encode()], [output.fileno()])
         return ForkedProcess(connection, int(_received(connection)))
@@ -151,10 +160,12 @@ def start_rank(
     cold: bool = False,
 ) -> Process:
     """One process of `python -m ARGUMENTS`, which trains by these documents of runs."""
-    missing = _missing_for(list(specs))
+    specs = list(specs)
+    missing = _missing_for(specs)
+    imports = [module for framework, module in _IMPORTED_LATE.items() if _uses(specs, framework)]
     with log.open("wb") as output:
         if _servers and missing is not None and not cold:
-            forked = _servers.start(arguments, missing, environment, cwd, output)
+            forked = _servers.start(arguments, missing, environment, cwd, output, imports)
             if forked is not None:
                 return forked
         command = [sys.executable, "-m", *arguments]
@@ -182,10 +193,14 @@ def rank_environment(rank: int, world_size: int, port: int, **changes: str) -> d
 
 def _missing_for(specs: list[Mapping[str, Any]]) -> tuple[str, ...] | None:
     """The modules that `workers.trainers.main` hides for these runs, if there is a server for them."""
-    if any(spec.get("device_type", "cpu") != "cpu" or spec["training_type"] == "QLORA" for spec in specs):
+    if any(spec.get("device_type", "cpu") != "cpu" for spec in specs):
         return None
-    uses_deepspeed = any(spec["framework"] == DEEPSPEED for spec in specs)
-    return ("bitsandbytes",) if uses_deepspeed else ("bitsandbytes", "deepspeed")
+    quantization = () if any(spec["training_type"] == QLORA for spec in specs) else ("bitsandbytes",)
+    return quantization if _uses(specs, DEEPSPEED) else (*quantization, "deepspeed")
+
+
+def _uses(specs: list[Mapping[str, Any]], framework: str) -> bool:
+    return any(spec["framework"] == framework for spec in specs)
 
 
 def _start_server(path: Path, listener: socket.socket, missing: tuple[str, ...], environment: dict[str, str]) -> None:

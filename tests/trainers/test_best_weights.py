@@ -6,7 +6,7 @@ import pytest
 from safetensors.torch import load_file
 
 from tests.trainers.in_process import Outcome, plan_of, runs
-from workers.trainers.same_bits import same_bits
+from workers.trainers.bitwise import bitwise_equal
 
 pytestmark = pytest.mark.long
 
@@ -70,4 +70,4 @@ def test_resumed_run_remembers_the_best_weights(outcomes, method):
 
 def _alike(left, right):
     ours, others = load_file(left), load_file(right)
-    return ours.keys() == others.keys() and all(same_bits(tensor, others[name]) for name, tensor in ours.items())
+    return ours.keys() == others.keys() and all(bitwise_equal(tensor, others[name]) for name, tensor in ours.items())

@@ -9,11 +9,11 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from workers.rank.run_context import RunSpec
+from workers.trainers.bitwise import bitwise_equal
 from workers.trainers.failures import ExportFailed
 from workers.trainers.hf_trainer.model import verify_export
 from workers.trainers.hf_trainer.model.export import export_adapter, export_merged, export_model
-from workers.trainers.hf_trainer.model.model_card import ModelCard
-from workers.trainers.same_bits import same_bits
+from workers.trainers.hf_trainer.model.model_card import RunModelCard
 
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
 
@@ -47,7 +47,7 @@ def card(tmp_path):
         model_path="",
         data_paths=("/private/place/data.jsonl",),
     )
-    return ModelCard(spec, {"loss": 1.5}, 3)
+    return RunModelCard(spec, {"loss": 1.5}, 3)
 
 
 def adapted(model):
@@ -144,6 +144,6 @@ def test_other_tokenizer_is_refused(tmp_path, assets, tokenizer):
 def test_weights_are_compared_bit_by_bit():
     nan, zero = torch.tensor([float("nan")]), torch.tensor([0.0])
 
-    assert same_bits(nan, nan.clone())
-    assert not same_bits(zero, -zero)
-    assert not same_bits(zero, zero.to(torch.bfloat16))
+    assert bitwise_equal(nan, nan.clone())
+    assert not bitwise_equal(zero, -zero)
+    assert not bitwise_equal(zero, zero.to(torch.bfloat16))

@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from workers.rank.run_context import RunSpec
 from workers.trainers.failures import ExportFailed
 from workers.trainers.hf_trainer.model.export import export_model
-from workers.trainers.hf_trainer.model.model_card import ModelCard
+from workers.trainers.hf_trainer.model.model_card import RunModelCard
 
 TEXT = "Hello, the world's 12345 functions\n  return  x — größer"
 SMALL = {
@@ -53,7 +53,7 @@ def exported(model: Any, tokenizer: Any, directory: Path, form: str) -> Path:
         model_path="",
         data_paths=("/srv/data.jsonl",),
     )
-    card = ModelCard(replace(spec, output_config={"export_format": form}), {"loss": 1.5}, 3)
+    card = RunModelCard(replace(spec, output_config={"export_format": form}), {"loss": 1.5}, 3)
     names = export_model(model, tokenizer, card, directory / "out")
     assert names == ({"pytorch": "pytorch_model.bin", "gguf": "model.gguf", "onnx": "model.onnx"}[form],)
     return directory / "out"

@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 
+from app.domain.spec.frameworks.megatron import MEGATRON
 from tests.conformance.small_runs import OPTIONS, ranks_of
 from tests.trainers.forked import ForkedProcess, rank_environment, start_rank
 from tests.trainers.in_process import Outcome, plan_of, runs
@@ -58,18 +59,24 @@ def test_process_is_waited_for_and_killed(tmp_path):
 
 @pytest.mark.parametrize(
     ("environment", "spec"),
-    [
-        ({"OMP_NUM_THREADS": "2"}, SPEC),
-        ({"HF_HUB_DISABLE_XET": "1"}, SPEC),
-        ({}, {**SPEC, "training_type": "QLORA"}),
-        ({}, {**SPEC, "device_type": "cuda"}),
-    ],
+    [({"OMP_NUM_THREADS": "2"}, SPEC), ({"HF_HUB_DISABLE_XET": "1"}, SPEC), ({}, {**SPEC, "device_type": "cuda"})],
 )
 def test_process_that_would_import_otherwise_starts_cold(tmp_path, environment, spec):
     process = start(tmp_path, spec=spec, **environment)
 
     assert isinstance(process, subprocess.Popen)
     assert process.wait(60) == 0
+
+
+@pytest.mark.long
+def test_what_few_trainings_need_is_imported_before_theirs(tmp_path):
+    imported = "print('workers.trainers.megatron.supervised' in sys.modules, flush=True)"
+
+    process = start(tmp_path, imported, spec={**SPEC, "framework": MEGATRON})
+
+    assert isinstance(process, ForkedProcess)
+    assert process.wait(60) == 0
+    assert (tmp_path / "log").read_text().splitlines()[-1] == "True"
 
 
 @pytest.mark.long

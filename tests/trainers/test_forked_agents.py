@@ -180,16 +180,14 @@ def test_server_that_is_gone_leaves_the_agent_to_start_as_a_program(world):
     assert world.wait_for_end(job_id).state is JobState.COMPLETED
 
 
-def train(
-    world: World, method: str, ranks: int, *, steps: int = 30, **training: object
-) -> tuple[str, list[list[bytes]]]:
-    """(hash of the trained weights, the ranks' environments as /proc showed them)"""
+def start_training(world: World, method: str, ranks: int, **training: object) -> str:
+    """The id of a job of the small model."""
     document = make_document(
         training_config={
             "training_type": method,
             "base_model": {"model_id": "demo/model"},
             "framework": {"type": "HF_TRAINER"},
-            "hyperparameters": {"max_steps": str(steps), "learning_rate": "1e-3"},
+            "hyperparameters": {"max_steps": "30", "learning_rate": "1e-3"},
             **training,
         },
         data_config={
@@ -201,8 +199,19 @@ def train(
     with world.db.write() as session:
         job_id = make_job(session, document=document).id
     world.take_up(job_id, ranks=ranks)
+    return job_id
+
+
+def environments_of_ranks(world: World, job_id: str) -> list[list[bytes]]:
+    """As /proc shows them."""
+    return [environment(pid) for pid in world.processes(job_id) if b"workers.trainers.main" in command_line(pid)]
+
+
+def train(world: World, method: str, ranks: int) -> tuple[str, list[list[bytes]]]:
+    """(hash of the trained weights, the ranks' environments)"""
+    job_id = start_training(world, method, ranks)
     world.wait(lambda: world.job(job_id).current_step >= 1 or world.job(job_id).state in ENDED, 120, job_id)
-    shown = [environment(pid) for pid in world.processes(job_id) if b"workers.trainers.main" in command_line(pid)]
+    shown = environments_of_ranks(world, job_id)
     job = world.wait_for_end(job_id, 120)
     assert job.state is JobState.COMPLETED, world.describe(job_id)
     assert job.report is not None
@@ -233,7 +242,15 @@ def test_forked_ranks_train_the_same_weights_bit_by_bit(world, forked_agents, me
     [({"environment": {"OF_THE_JOB": "1"}}, b"OF_THE_JOB=1"), ({"warm": False}, b"PYTHONSAFEPATH=1")],
 )
 def test_rank_starts_as_a_program_where_a_fork_would_not_do(warm, training, variable):
-    _, shown = train(warm, "SFT", 1, steps=100, **training)  # it still trains when its processes are looked at
+    """That its training ends is shown by those that start cold."""
+    job_id = start_training(warm, "SFT", 1, **training)
+    shown: list[list[bytes]] = []
+
+    def is_there() -> bool:
+        shown[:] = environments_of_ranks(warm, job_id)
+        return bool(shown)
+
+    warm.wait(is_there, 60, job_id)
 
     # A program shows all of its environment.
     assert [variable in environment for environment in shown] == [True]

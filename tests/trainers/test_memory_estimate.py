@@ -1,8 +1,6 @@
 """The memory estimate against torch: parameters of each type of model, and the bytes that live at a training's peak."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +10,9 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
 from app.domain.memory.architecture import architecture_of
 from app.domain.memory.families import FAMILIES
+from tests.trainers.forked import rank_environment, start_rank
 from tests.trainers.memory_cases import CASES
+from tests.trainers.supervision import wait_for_all
 
 _LAYERS = {"num_hidden_layers": 3}
 # What differs from the defaults in ways that decide on the number of parameters.
@@ -44,9 +44,15 @@ def peaks(tmp_path_factory: pytest.TempPathFactory, demo_assets: Path) -> tuple[
     plans = {name: case.plan(directory / name, demo_assets) for name, case in CASES.items()}
     file = directory / "plan.json"
     file.write_text(json.dumps(plans))
-    command = [sys.executable, "-m", "tests.trainers.tracked_memory", str(file)]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
-    assert ran.returncode == 0, ran.stderr[-4000:]
+    log = directory / "log"
+    process = start_rank(
+        ["tests.trainers.tracked_memory", str(file)],
+        [plan["spec"] for plan in plans.values()],
+        environment=rank_environment(0, 1, 0),
+        cwd=directory,
+        log=log,
+    )
+    assert wait_for_all([process], 900) == [0], log.read_text()[-4000:]
     return directory, json.loads(file.with_suffix(".peaks").read_text())
 
 

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from workers.rank.run_context import RunSpec
-from workers.trainers.hf_trainer.model.model_card import ModelCard
+from workers.trainers.hf_trainer.model.model_card import RunModelCard
 
 
 def card(locations=("data.jsonl",), metrics=(), name=None, **base_model):
@@ -22,7 +22,7 @@ def card(locations=("data.jsonl",), metrics=(), name=None, **base_model):
         output_config={"output_model_name": name},
         data_config={"sources": [{"split": "train"}] * len(locations), "batch_size": 4, "seed": 7},
     )
-    return ModelCard(spec, dict(metrics), 12)
+    return RunModelCard(spec, dict(metrics), 12)
 
 
 @pytest.mark.parametrize(

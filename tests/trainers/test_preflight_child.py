@@ -193,6 +193,25 @@ def test_fetched_data_is_looked_at_once_for_the_same_bytes(make_settings, db, as
     assert changed["sources"][0]["columns"] == ["messages"]
 
 
+@pytest.mark.long
+def test_records_of_an_evaluation_are_looked_at_without_its_model(make_settings, db, assets, tmp_path):
+    (tmp_path / "metric.py").write_text("def score(records, completions):\n    raise SystemExit")
+    benchmarks = [{"name": f"custom:{tmp_path}/metric.py", "dataset": 0}, {"name": "f1", "dataset": 0}]
+    asked = question(assets, str(assets / "train.jsonl"))
+    model = {"base_model": {"model_id": "none"}, "framework": {"type": "TRANSFORMERS"}, "hyperparameters": {}}
+    asked["spec"] |= {"kind": "evaluation", "inference": {"model": {"job_id": "job-2"}, "benchmarks": benchmarks}}
+    asked["spec"]["training_config"] = {"training_type": "EVALUATION", **model}
+
+    report = preflight.inspect_inputs(make_settings(), db, asked)
+    (tmp_path / "metric.py").unlink()
+    without = preflight.inspect_inputs(make_settings(), db, asked)
+
+    assert report["errors"][0]["error_type"] == "DATA_INVALID"
+    assert "benchmark f1: record 0 (train.jsonl line 1): it has no column answer" in report["errors"][0]["message"]
+    assert report["sources"][0]["records_read"] == 60
+    assert without["errors"][0]["error_type"] == "INVALID_CONFIG"
+
+
 def test_code_of_a_model_does_not_run_where_there_is_no_sandbox(make_settings, db, assets, no_bubblewrap):
     asked = question(assets, "train.jsonl", trust_remote_code=True)
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from workers.sandbox.control_groups import CONTROLLERS, GROUPS, Group, Limits, find_hierarchies
+from workers.sandbox.control_groups import CONTROLLERS, GROUPS, ControlGroup, GroupLimits, find_hierarchies
 
 SERVICE = GROUPS / "system.slice" / "trainyard-node@n.service"
 JOIN = "import sys\nfor path in sys.argv[1:]: open(path, 'w').write('0')\n"
@@ -35,13 +35,14 @@ def main() -> None:
     (SERVICE / "cgroup.procs").write_text(str(os.getpid()))
     found = find_hierarchies()
     say("groups", f"of {sorted(found.parents)} below {found.parents.get('memory')}")
-    limited = found.make("job-a.1.n", Limits(memory_mb=100, processes=20, cpus=0.5))
+    limited = found.make("job-a.1.n", GroupLimits(memory_mb=100, processes=20, cpus=0.5))
     hog, bomb = run(limited, HOG), run(limited, BOMB)
     results = {
         "controllers": (sorted(found.parents), sorted(CONTROLLERS)),
         "memory": ((hog.returncode, hog.stdout, limited.memory_kills > 0), (-signal.SIGKILL, "", True)),
         "processes": (bomb.stdout, "19\n"),
         "processor": ((limited.directories["cpu"] / "cpu.max").read_text(), "50000 100000\n"),
+        "rates of disks": (found.held_rates, ("limits:reads", "limits:writes")),
         "started again": (joins(SERVICE), True),
         "old layout is refused": (is_refused_where_the_service_itself_has_children(), True),
         "removed": (limited.remove(), True),
@@ -52,7 +53,7 @@ def main() -> None:
     say("verdict on limits", "passed" if passed else "failed")
 
 
-def run(group: Group, code: str) -> subprocess.CompletedProcess[str]:
+def run(group: ControlGroup, code: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-S", "-c", JOIN + code, *map(str, group.joined)]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 

@@ -172,3 +172,37 @@ def test_everybody_can_use_it(curves: Page, violations, scheme: Literal["light",
     assert violations(curves) == []
     curves.set_viewport_size({"width": 320, "height": 700})
     wait_for(curves, "document.documentElement.scrollWidth === 320")
+
+
+def test_smoothing_and_marks_are_drawn_and_taken_away_again(curves: Page) -> None:
+    """On a part of the run that has its last point, so that nothing else is drawn anew."""
+    value = panel(curves, "loss").locator(".curve-value")
+    expect(value).to_have_text(re.compile(r"at step (2[6-9]\d|[3-9]\d\d|\d{4,})"))  # the checkpoint is at step 200
+    curves.get_by_label("From step").fill("150")
+    curves.get_by_label("To step").fill("250")
+    curves.get_by_role("button", name="Show these steps").click()
+    expect(value).to_contain_text("at step 250")
+    marks, smoothing = curves.get_by_label("Checkpoints and attempts"), curves.get_by_label("Smoothing")
+
+    with_marks = drawn(curves)
+    marks.uncheck()
+    plain = drawn(curves, other_than=with_marks)
+    smoothing.fill("0.9")
+    smoothed = drawn(curves, other_than=plain)
+    assert curves.url.endswith("smooth=0.9&from_step=150&to_step=250")
+    expect(curves.locator("[data-smooth]")).to_have_text("0.90")
+    smoothing.fill("0")
+    assert drawn(curves, other_than=smoothed) == plain
+    marks.check()
+    drawn(curves, other_than=plain)
+
+
+def drawn(page: Page, *, other_than: str = "") -> str:
+    """The picture of the loss, once it is another one."""
+    canvas = panel(page, "loss").locator("canvas")
+    for _ in range(50):
+        picture: str = canvas.evaluate("canvas => canvas.toDataURL()")
+        if picture != other_than:
+            return picture
+        page.wait_for_timeout(100)
+    raise AssertionError("the curve is drawn as before")

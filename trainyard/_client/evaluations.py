@@ -24,9 +24,13 @@ class Evaluations:
         answer = self._calls.record("POST", "/v1/evaluations", body=document, headers=headers)
         return cast("records.CreatedEvaluation", answer)
 
-    def dry_run(self, document: Mapping[str, Any], *, tokens: Mapping[str, str] | None = None) -> records.DryRun:
-        """Run all checks without measuring: the plan and the warnings."""
-        query, headers = query_of(dry_run="true"), forwarded(tokens)
+    def dry_run(
+        self, document: Mapping[str, Any], *, tokens: Mapping[str, str] | None = None, inspect: bool = False
+    ) -> records.DryRun:
+        """Run all checks without measuring: the plan and the warnings; with ``inspect`` also ``data``: what is found
+        in the first records, which takes up to a minute.
+        """
+        query, headers = query_of(dry_run="true", inspect="true" if inspect else ""), forwarded(tokens)
         answer = self._calls.record("POST", "/v1/evaluations", query=query, body=document, headers=headers)
         return cast("records.DryRun", answer)
 

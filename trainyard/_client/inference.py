@@ -23,9 +23,13 @@ class InferenceJobs:
         answer = self._calls.record("POST", "/v1/inference", body=document, headers=headers)
         return cast("records.CreatedInference", answer)
 
-    def dry_run(self, document: Mapping[str, Any], *, tokens: Mapping[str, str] | None = None) -> records.DryRun:
-        """Run all checks of a submission without submitting: the plan and the warnings."""
-        query, headers = query_of(dry_run="true"), forwarded(tokens)
+    def dry_run(
+        self, document: Mapping[str, Any], *, tokens: Mapping[str, str] | None = None, inspect: bool = False
+    ) -> records.DryRun:
+        """Run all checks without submitting: the plan and the warnings; with ``inspect`` also ``data``: what is found
+        in the first records, which takes up to a minute.
+        """
+        query, headers = query_of(dry_run="true", inspect="true" if inspect else ""), forwarded(tokens)
         answer = self._calls.record("POST", "/v1/inference", query=query, body=document, headers=headers)
         return cast("records.DryRun", answer)
 

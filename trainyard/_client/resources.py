@@ -127,7 +127,7 @@ class Projects:
         body = {"name": name, "description": description}
         return cast("records.Project", self._calls.record("POST", "/v1/projects", body=body))
 
-    def change(
+    def change(  # noqa: PLR0913  a project has this many fields
         self,
         name: str,
         *,
@@ -136,13 +136,17 @@ class Projects:
         sessions: str | None = None,
         claims: str | None = None,
         auto_services: str | None = None,
+        image_sources: Sequence[str] | None = None,
+        image_digests: str | None = None,
         required_capabilities: Sequence[str] | None = None,
     ) -> records.Project:
         """Omitted fields and limits are unchanged; a limit of None is removed.
 
         ``sessions``: whether people may reach its running jobs; allowed, recorded or off. ``claims``: whether its jobs
         may make volume claims; create or use. ``auto_services``: whether the first request for a model without a
-        service makes one; on, off, or default for what the gateways' settings say. ``required_capabilities``: what
+        service makes one; on, off, or default for what the gateways' settings say. ``image_sources``: registries and
+        parts of them whose images its jobs may use; an empty list limits nothing. ``image_digests``: whether jobs name
+        images with their digest; optional or required. ``required_capabilities``: what
         nodes of its jobs must have, such as ``sandbox:full``; an empty list demands nothing.
         """
         body = without_unset(
@@ -151,6 +155,8 @@ class Projects:
             sessions=sessions,
             claims=claims,
             auto_services=auto_services,
+            image_sources=image_sources,
+            image_digests=image_digests,
             required_capabilities=required_capabilities,
         )
         return cast("records.Project", self._calls.record("PATCH", f"/v1/projects/{quote(name)}", body=body))

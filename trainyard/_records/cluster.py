@@ -96,6 +96,8 @@ class Project(TypedDict):
     sessions: str
     claims: str
     auto_services: str
+    image_sources: list[str]
+    image_digests: str
     required_capabilities: list[str]
     created_at: str
 

@@ -39,7 +39,7 @@ from trainyard.protocol.messages import (
     Remark,
     Report,
     Result,
-    Section,
+    SectionMessage,
     clean_text,
 )
 
@@ -123,9 +123,9 @@ def _plain(value: JSON) -> JSON:
     return clean_text(value, MAX_NOTED_TEXT)
 
 
-def _section(message: Fields) -> Section:
+def _section(message: Fields) -> SectionMessage:
     name, most = message.get("name"), message.get("max_seconds")
-    return Section(
+    return SectionMessage(
         name=None if name is None else clean_text(name, MAX_NAME),
         max_seconds=None if most is None else _amount(message, "max_seconds"),
     )
@@ -285,7 +285,7 @@ _PARSERS: dict[str, Callable[[Fields], Report]] = {
     MetricPoint.type: _metric,
     CheckpointReady.type: _checkpoint,
     Remark.type: _note,
-    Section.type: _section,
+    SectionMessage.type: _section,
     FetchAdapter.type: _fetch_adapter,
     AskModel.type: _ask_model,
     PauseFailed.type: _pause_failed,

@@ -85,7 +85,7 @@ class Remark:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Section:
+class SectionMessage:
     """Work without steps begins; ``name`` None: it is over."""
 
     type: ClassVar[str] = "section"
@@ -177,7 +177,7 @@ Report = (
     | MetricPoint
     | CheckpointReady
     | Remark
-    | Section
+    | SectionMessage
     | FetchAdapter
     | AskModel
     | PauseFailed

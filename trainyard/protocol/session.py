@@ -175,7 +175,7 @@ class SupervisedSession:
             self._sections.pop()
         around: tuple[str | None, float | None] = self._sections[-1] if self._sections else (None, None)
         self._channel.release()
-        self._send(messages.Section(name=around[0], max_seconds=around[1]))
+        self._send(messages.SectionMessage(name=around[0], max_seconds=around[1]))
 
     def wait_stored(self) -> None:
         """Wait for the answer about the last checkpoint. Raises CheckpointNotSaved; returns when a cancel comes."""

@@ -16,11 +16,13 @@ import signal
 import socket
 import sys
 from pathlib import Path
+from typing import Any
 
+from app.domain.spec.locations.outbound_proxy import OutboundProxy
 from app.host.process_options import die_with_parent, prctl
 from app.host.processes import hide_from_same_user
 from workers.egress.connection_notes import ConnectionNotes
-from workers.egress.gate import Connection, Gate
+from workers.egress.gate import EgressConnection, Gate
 
 WRITE_SECONDS = 0.5
 UNPRIVILEGED_ID = 65534  # a user and a group that own nothing
@@ -28,10 +30,10 @@ _PR_SET_NO_NEW_PRIVS = 38
 _KILL_SETGID_SETUID = 0b111 << 5  # bits of capabilities: with them the supervisor can end a process of another user
 
 
-async def _serve(listener: socket.socket, services: list[str], private: list[str]) -> None:
-    notes, live = ConnectionNotes(), dict[int, Connection]()
+async def _serve(listener: socket.socket, configuration: dict[str, Any]) -> None:
+    notes, live = ConnectionNotes(), dict[int, EgressConnection]()
 
-    def changed(connection: Connection, *, has_ended: bool) -> None:
+    def changed(connection: EgressConnection, *, has_ended: bool) -> None:
         notes.add(connection, has_ended=has_ended)
         if has_ended:
             live.pop(id(connection), None)
@@ -47,7 +49,10 @@ async def _serve(listener: socket.socket, services: list[str], private: list[str
 
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, ended.set)
-    serving = asyncio.create_task(Gate(services, private, changed).serve(listener))
+    through = configuration["proxy"]
+    proxy = OutboundProxy(**{**through, "direct": tuple(through["direct"])}) if through else None
+    gate = Gate(configuration["services"], configuration["private"], changed, proxy=proxy)
+    serving = asyncio.create_task(gate.serve(listener))
     while not ended.is_set():
         write()
         try:
@@ -69,7 +74,7 @@ def main() -> None:
     configuration = json.load(sys.stdin)
     with socket.socket(fileno=arguments.listener) as listener:
         listener.setblocking(False)
-        asyncio.run(_serve(listener, configuration["services"], configuration["private"]))
+        asyncio.run(_serve(listener, configuration))
 
 
 def _drop_permissions() -> None:

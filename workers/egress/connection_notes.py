@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
-from workers.egress.gate import Connection
+from workers.egress.gate import EgressConnection
 
 FIRST_SECONDS, LONGEST_SECONDS = 60.0, 3600.0  # between two notes about a service
 MOST_SERVICES = 100  # others are summed up
@@ -43,7 +43,7 @@ class ConnectionNotes:
         self._sums: dict[tuple[str, int, str], _Sum] = {}
         self._counted: dict[int, tuple[int, int]] = {}  # of open connections: what was counted of them
 
-    def add(self, connection: Connection, *, has_ended: bool) -> None:
+    def add(self, connection: EgressConnection, *, has_ended: bool) -> None:
         """A connection that was made, has ended, or was refused; also an open one, to count what has passed."""
         if not connection.host and not connection.refused:
             return  # the job sent nothing

@@ -15,8 +15,9 @@ from typing import Protocol
 
 from app.domain.spec.locations.egress import PRIVATE, is_listed
 from app.domain.spec.locations.hosts import address_of, is_allowed, is_public
+from app.domain.spec.locations.outbound_proxy import SETTING, OutboundProxy, may_be_asked, refusal
 from workers.egress.client_hello import MOST_BYTES, NotTls, server_name
-from workers.egress.proxy_request import MOST_HEAD_BYTES, BadRequest, ProxyRequest, parse
+from workers.egress.proxy_request import MOST_HEAD_BYTES, BadProxyRequest, ProxyRequest, parse
 
 MOST_CONNECTIONS = 256
 HEAD_SECONDS = 10.0  # for a request, and for the beginning of TLS
@@ -30,7 +31,7 @@ Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 
 
 @dataclass
-class Connection:
+class EgressConnection:
     """One connection of the job: what it asked for, what came of it, and the bytes that passed."""
 
     host: str = ""
@@ -42,11 +43,11 @@ class Connection:
 
 
 class OnChange(Protocol):
-    def __call__(self, connection: Connection, *, has_ended: bool) -> None:
+    def __call__(self, connection: EgressConnection, *, has_ended: bool) -> None:
         """A connection was made, or has ended, or was refused."""
 
 
-class Refused(Exception):
+class EgressRefused(Exception):
     """The job may not connect there, or nothing could be connected to; with the status line of the answer."""
 
     def __init__(self, answer: str, why: str) -> None:
@@ -61,12 +62,21 @@ async def resolve(host: str, port: int) -> Sequence[str]:
 
 
 class Gate:
-    """Serves connections; ``services`` is the project's list, ``private`` what the operator allows of private hosts."""
+    """Serves connections; ``services`` is the project's list, ``private`` what the operator allows of private hosts.
+
+    ``proxy``: the operator's, which is connected to instead of the services that it is for.
+    """
 
     def __init__(
-        self, services: Sequence[str], private: Sequence[str], on_change: OnChange, *, resolver: Resolve = resolve
+        self,
+        services: Sequence[str],
+        private: Sequence[str],
+        on_change: OnChange,
+        *,
+        proxy: OutboundProxy | None = None,
+        resolver: Resolve = resolve,
     ) -> None:
-        self._services, self._private = services, tuple(private)
+        self._services, self._private, self._proxy = services, tuple(private), proxy
         self._on_change = on_change
         self._resolve = resolver
         self._open = 0
@@ -78,11 +88,11 @@ class Gate:
             await server.serve_forever()
 
     async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connection = Connection()
+        connection = EgressConnection()
         self._open += 1
         try:
             await self._connect(connection, reader, writer)
-        except Refused as error:
+        except EgressRefused as error:
             connection.refused = str(error)
             with contextlib.suppress(OSError):
                 writer.write(_answer(error))
@@ -95,14 +105,14 @@ class Gate:
             self._on_change(connection, has_ended=True)
 
     async def _connect(
-        self, connection: Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self, connection: EgressConnection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         request = await _request(reader)
         connection.host, connection.port = request.host, request.port
         if self._open > MOST_CONNECTIONS:
-            raise Refused("503 Service Unavailable", f"more than {MOST_CONNECTIONS} connections are open")
+            raise EgressRefused("503 Service Unavailable", f"more than {MOST_CONNECTIONS} connections are open")
         if not is_listed(request.host, request.port, self._services):
-            raise Refused("403 Forbidden", "it is not in the list of the project's services (egress)")
+            raise EgressRefused("403 Forbidden", "it is not in the list of the project's services (egress)")
         upstream, up_writer = await self._opened(request)
         try:
             first = request.forwarded
@@ -119,14 +129,16 @@ class Gate:
             up_writer.close()
 
     async def _opened(self, request: ProxyRequest) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """A connection to one of the host's addresses that a job may connect to. Raises Refused."""
+        """A connection to one of the host's addresses that a job may connect to. Raises EgressRefused."""
+        if self._proxy is not None and self._proxy.is_for(request.host):
+            return await self._through(self._proxy, request)
         try:
             addresses = await asyncio.wait_for(self._resolve(request.host, request.port), CONNECT_SECONDS)
         except (OSError, TimeoutError, UnicodeError) as error:
-            raise Refused("502 Bad Gateway", f"its name could not be resolved: {error}") from error
+            raise EgressRefused("502 Bad Gateway", f"its name could not be resolved: {error}") from error
         allowed = [address for address in addresses if self._may_connect(request.host, address)]
         if not allowed:
-            raise Refused("403 Forbidden", PRIVATE)
+            raise EgressRefused("403 Forbidden", PRIVATE)
         why = ""
         for address in allowed:
             try:
@@ -134,7 +146,29 @@ class Gate:
                 return await asyncio.wait_for(opening, CONNECT_SECONDS)
             except (OSError, TimeoutError) as error:
                 why = str(error) or f"no answer within {CONNECT_SECONDS:g} s"
-        raise Refused("502 Bad Gateway", f"it could not be connected to: {why}")
+        raise EgressRefused("502 Bad Gateway", f"it could not be connected to: {why}")
+
+    async def _through(
+        self, proxy: OutboundProxy, request: ProxyRequest
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection that the proxy makes, by CONNECT also for plain HTTP. Raises EgressRefused."""
+        try:
+            addresses = await asyncio.wait_for(self._resolve(request.host, request.port), CONNECT_SECONDS)
+        except (OSError, TimeoutError, UnicodeError):
+            addresses = ()  # in some networks only the proxy can
+        if not may_be_asked(request.host, addresses, self._private):
+            raise EgressRefused("403 Forbidden", PRIVATE)
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                reader, writer = await asyncio.open_connection(proxy.host, proxy.port, limit=_PIECE)
+                writer.write(proxy.connect_request(request.host, request.port))
+                head = await reader.readuntil(b"\r\n\r\n")
+        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
+            raise EgressRefused("502 Bad Gateway", f"the proxy of {SETTING} does not answer: {error}") from error
+        if why := refusal(head):
+            writer.close()
+            raise EgressRefused("502 Bad Gateway", why)
+        return reader, writer
 
     def _may_connect(self, host: str, address: str) -> bool:
         found = address_of(address)
@@ -142,7 +176,7 @@ class Gate:
 
     async def _relay(
         self,
-        connection: Connection,
+        connection: EgressConnection,
         job: tuple[asyncio.StreamReader, asyncio.StreamWriter],
         service: tuple[asyncio.StreamReader, asyncio.StreamWriter],
         most: int | None,
@@ -168,20 +202,20 @@ class Gate:
 
 
 async def _request(reader: asyncio.StreamReader) -> ProxyRequest:
-    """Raises Refused, and IncompleteReadError for a client that went away."""
+    """Raises EgressRefused, and IncompleteReadError for a client that went away."""
     try:
         head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), HEAD_SECONDS)
         if len(head) > MOST_HEAD_BYTES:
-            raise BadRequest(f"its head is longer than {MOST_HEAD_BYTES} bytes")
+            raise BadProxyRequest(f"its head is longer than {MOST_HEAD_BYTES} bytes")
         return parse(head)
     except TimeoutError as error:
-        raise Refused("408 Request Timeout", f"no request came within {HEAD_SECONDS:g} s") from error
-    except (BadRequest, asyncio.LimitOverrunError) as error:
-        raise Refused("400 Bad Request", f"no proxy request: {error}") from error
+        raise EgressRefused("408 Request Timeout", f"no request came within {HEAD_SECONDS:g} s") from error
+    except (BadProxyRequest, asyncio.LimitOverrunError) as error:
+        raise EgressRefused("400 Bad Request", f"no proxy request: {error}") from error
 
 
 async def _checked_tls(reader: asyncio.StreamReader, host: str) -> bytes:
-    """The beginning of a tunnel. Raises Refused unless it is TLS for this host; an address has no name in TLS."""
+    """The beginning of a tunnel. Raises EgressRefused unless it is TLS for this host; an address has no name in TLS."""
     wanted = "" if address_of(host) is not None else host
     data = b""
     try:
@@ -191,14 +225,16 @@ async def _checked_tls(reader: asyncio.StreamReader, host: str) -> bytes:
                     raise NotTls("it ends within the client hello")
                 data += piece
     except (NotTls, TimeoutError) as error:
-        raise Refused("403 Forbidden", f"the tunnel is no TLS connection: {str(error) or 'nothing came'}") from error
+        raise EgressRefused(
+            "403 Forbidden", f"the tunnel is no TLS connection: {str(error) or 'nothing came'}"
+        ) from error
     if name != wanted:
-        raise Refused("403 Forbidden", f"the tunnel is for another server: {name or 'none is named'}")
+        raise EgressRefused("403 Forbidden", f"the tunnel is for another server: {name or 'none is named'}")
     return data
 
 
 async def _pieces(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: Connection, most: int | None = None
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: EgressConnection, most: int | None = None
 ) -> AsyncIterator[bytes]:
     """Copies until the end of input, which is passed on, or until ``most`` bytes have passed.
 
@@ -223,7 +259,7 @@ async def _pieces(
             writer.write_eof()
 
 
-def _answer(refused: Refused) -> bytes:
+def _answer(refused: EgressRefused) -> bytes:
     """The reason is also in the status line: of a tunnel that was refused, many clients show nothing else."""
     text = f"Trainyard's proxy: {refused}\n".encode()
     status = f"HTTP/1.1 {refused.answer}: {_UNPRINTABLE.sub('?', str(refused))}"

@@ -7,8 +7,11 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+from app.domain.spec.locations.outbound_proxy import OutboundProxy
 
 log = logging.getLogger(__name__)
 
@@ -18,12 +21,18 @@ _ENVIRONMENT = {"PYTHONPATH": str(Path(__file__).parents[2]), "PYTHONSAFEPATH": 
 
 
 class GateProcess:
-    """``on_note`` is called with each note about connections, on a thread of its own."""
+    """``on_note`` is called with each note about connections, on a thread of its own. ``proxy`` as for `Gate`."""
 
     def __init__(
-        self, services: Sequence[str], private: Sequence[str], on_note: Callable[[dict[str, Any]], None]
+        self,
+        services: Sequence[str],
+        private: Sequence[str],
+        on_note: Callable[[dict[str, Any]], None],
+        *,
+        proxy: OutboundProxy | None = None,
     ) -> None:
-        self._configuration = {"services": list(services), "private": list(private)}
+        through = asdict(proxy) if proxy is not None else None
+        self._configuration = {"services": list(services), "private": list(private), "proxy": through}
         self._on_note = on_note
         self._process: subprocess.Popen[bytes] | None = None
         self._reading: threading.Thread | None = None

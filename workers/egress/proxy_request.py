@@ -11,7 +11,7 @@ _HOST = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,251}[A-Za-z0-9_])?\.?")
 _OWN_HEADERS = (b"proxy-authorization", b"proxy-connection", b"connection", b"keep-alive")
 
 
-class BadRequest(ValueError):
+class BadProxyRequest(ValueError):
     """The head of a request that no proxy serves."""
 
 
@@ -30,11 +30,11 @@ class ProxyRequest:
 
 
 def parse(head: bytes) -> ProxyRequest:
-    """A request from its head, up to and with the empty line. Raises BadRequest."""
+    """A request from its head, up to and with the empty line. Raises BadProxyRequest."""
     first, *lines = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
     found = _LINE.fullmatch(first)
     if found is None or any(b"\n" in line or b"\r" in line or line[:1] in b" \t" for line in lines):
-        raise BadRequest("the request is malformed")
+        raise BadProxyRequest("the request is malformed")
     method, target = found[1], found[2].decode("latin-1")
     if method == b"CONNECT":
         host, colon, port = target.rpartition(":")
@@ -43,9 +43,9 @@ def parse(head: bytes) -> ProxyRequest:
         url = urlsplit(target)
         host, url_port = url.hostname or "", url.port
     except ValueError as error:
-        raise BadRequest("the URL is malformed") from error
+        raise BadProxyRequest("the URL is malformed") from error
     if url.scheme != "http" or url.username or url.password:
-        raise BadRequest("only http:// URLs without a user are sent as they are; others begin with CONNECT")
+        raise BadProxyRequest("only http:// URLs without a user are sent as they are; others begin with CONNECT")
     port = str(80 if url_port is None else url_port)
     authority = host if port == "80" else f"{host}:{port}"
     kept = [line for line in lines if line.partition(b":")[0].strip().lower() not in (*_OWN_HEADERS, b"host")]
@@ -62,21 +62,21 @@ def _body_length(lines: Sequence[bytes]) -> int:
     lengths = []
     for name, _, value in (line.partition(b":") for line in lines):
         if name.strip().lower() == b"transfer-encoding":
-            raise BadRequest("a body needs a Content-Length, not a Transfer-Encoding; or use https")
+            raise BadProxyRequest("a body needs a Content-Length, not a Transfer-Encoding; or use https")
         if name.strip().lower() == b"content-length":
             lengths.append(value.strip())
     if len(lengths) > 1 or not all(re.fullmatch(rb"[0-9]{1,18}", each) for each in lengths):
-        raise BadRequest("the Content-Length is malformed")
+        raise BadProxyRequest("the Content-Length is malformed")
     return int(lengths[0]) if lengths else 0
 
 
 def _checked_host(host: str) -> str:
     if not _HOST.fullmatch(host):
-        raise BadRequest("the host is a name or an IPv4 address")
+        raise BadProxyRequest("the host is a name or an IPv4 address")
     return host.lower().rstrip(".")
 
 
 def _checked_port(port: str) -> int:
     if not (port.isascii() and port.isdecimal() and 0 < int(port[:6]) < 1 << 16):
-        raise BadRequest("the port is a number from 1 to 65535")
+        raise BadProxyRequest("the port is a number from 1 to 65535")
     return int(port)

@@ -14,7 +14,7 @@ class PrivateAddress(OSError):
     """Raised instead of connecting to a loopback, link-local or private address."""
 
 
-class Gate:
+class GuardedSockets:
     """Creates sockets for aiohttp; ``host`` and ``port`` are those of the next request.
 
     ``trusted`` are configured by the operator, as ``host:port``.
@@ -25,11 +25,12 @@ class Gate:
         self._trusted = trusted
         self.host, self.port = "", 0
         self.refused = False
+        self.is_proxied = False  # the next request goes through the operator's proxy, which was asked about its host
 
     def socket(self, info: AddressInfo) -> socket.socket:
         """Raises PrivateAddress; other addresses of the name are tried then."""
         family, kind, protocol, _, address = info
-        if not (self.is_trusted() or _may_connect(self.host, str(address[0]), self._allow)):
+        if not (self.is_proxied or self.is_trusted() or _may_connect(self.host, str(address[0]), self._allow)):
             self.refused = True
             raise PrivateAddress(errno.EACCES, f"{self.host} leads to a private address")
         return socket.socket(family, kind, protocol)

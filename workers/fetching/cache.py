@@ -20,7 +20,7 @@ from typing import BinaryIO
 
 from trainyard.protocol.durability import sync
 from workers.fetching import directory_locks
-from workers.fetching.failures import NoRoom, TooLarge, Trouble
+from workers.fetching.failures import FetchTooLarge, NoRoom, Trouble
 
 # Disks can corrupt data without a change of size or time, so long-lived files are verified now and then.
 RECHECK_SECONDS = 7 * 86400.0
@@ -32,7 +32,7 @@ HASH_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class CacheEntry:
     """The last known content behind a URI; ``version`` is the server's."""
 
     location: str
@@ -62,14 +62,14 @@ class Cache:
         """A lock per key: what two attempts need at once is downloaded once."""
         return directory_locks.locked(self._root / "locks" / _digest(key), waiting=lambda: self._on_bytes(0))
 
-    def entry(self, key: str) -> Entry | None:
+    def entry(self, key: str) -> CacheEntry | None:
         """The last known content behind a URI; ``link`` shows whether it is still cached."""
         try:
-            return Entry(**json.loads(self._index(key).read_text()))
+            return CacheEntry(**json.loads(self._index(key).read_text()))
         except (OSError, ValueError, TypeError):
             return None
 
-    def remember(self, key: str, entry: Entry) -> None:
+    def remember(self, key: str, entry: CacheEntry) -> None:
         self._write(self._index(key), json.dumps(asdict(entry)))
 
     def note(self, key: str, text: str) -> None:
@@ -100,7 +100,7 @@ class Cache:
 
     @contextlib.contextmanager
     def scratch(self, size: int) -> Iterator[Path]:
-        """A directory for one download, of ``size`` bytes if known. Raises TooLarge, NoRoom, Trouble."""
+        """A directory for one download, of ``size`` bytes if known. Raises FetchTooLarge, NoRoom, Trouble."""
         self.make_room(size)
         with directory_locks.DirectoryLock(self._root / "parts", str(size)) as directory:
             try:
@@ -130,9 +130,9 @@ class Cache:
         return sha256
 
     def make_room(self, size: int) -> None:
-        """Evict least recently used files until this many more bytes fit. Raises TooLarge, NoRoom."""
+        """Evict least recently used files until this many more bytes fit. Raises FetchTooLarge, NoRoom."""
         if size > self._max_bytes:
-            raise TooLarge(
+            raise FetchTooLarge(
                 f"its {size} bytes are more than this node may keep ({self._max_bytes}); have the administrator raise "
                 "TRAINYARD_CACHE_MAX_BYTES"
             )

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from workers.fetching.failures import Refused, Trouble
+from workers.fetching.failures import FetchRefused, Trouble
 
 RAW, DAG_PB = 0x55, 0x70
 _DIGESTS = {0x12: "sha256", 0x13: "sha512"}
@@ -52,7 +52,7 @@ class ContentId:
 
 
 def content_id(text: str) -> ContentId:
-    """Parse the text form. Raises Refused."""
+    """Parse the text form. Raises FetchRefused."""
     try:
         if text.startswith("Qm") and len(text) == 46:
             return _binary(_number(text, _BASE58), 0)[0]
@@ -65,7 +65,7 @@ def content_id(text: str) -> ContentId:
         if end != len(decoded):
             raise Malformed("more than a content id")
     except (Malformed, ValueError, KeyError, binascii.Error) as error:
-        raise Refused(f"{text[:80]} is no content id of IPFS") from error
+        raise FetchRefused(f"{text[:80]} is no content id of IPFS") from error
     return found
 
 

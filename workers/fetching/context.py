@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from config.fetching import FetchSettings
-from workers.fetching.cache import Cache, Entry
+from workers.fetching.cache import Cache, CacheEntry
 from workers.fetching.child.server import ProgressReporter
-from workers.fetching.failures import Refused, TooLarge, Trouble, Unusable
+from workers.fetching.failures import FetchRefused, FetchTooLarge, Trouble, Unusable
 from workers.fetching.items import FetchedFile, Item
-from workers.fetching.listing import Found
+from workers.fetching.listing import ListedPath
 from workers.fetching.uris import shown
 
 AT_ONCE = 6
@@ -32,7 +32,7 @@ class Remote:
 
     key: str
     name: str
-    found: Found
+    found: ListedPath
     download: Callable[[Path], None]
 
 
@@ -57,20 +57,20 @@ def _refuse_colliding(names: list[str]) -> None:
     files = set(map(PurePosixPath, names))
     both = next((parent for path in files for parent in path.parents if parent in files), None)
     if both is not None:
-        raise Refused(f"{str(both)[:200]!r} is a file, and a directory of others; rename one of them")
+        raise FetchRefused(f"{str(both)[:200]!r} is a file, and a directory of others; rename one of them")
 
 
 def refuse_larger(item: Item, size: int) -> None:
-    """Raises TooLarge."""
+    """Raises FetchTooLarge."""
     if size > item.max_bytes:
-        raise TooLarge(f"its {size} bytes are more than {item.max_bytes} ({item.limit_name})")
+        raise FetchTooLarge(f"its {size} bytes are more than {item.max_bytes} ({item.limit_name})")
 
 
 def target_of(item: Item, name: str) -> Path:
-    """The target path of a file. Raises Refused for a name outside the directory."""
+    """The target path of a file. Raises FetchRefused for a name outside the directory."""
     parts = PurePosixPath(name).parts
     if not parts or name.startswith("/") or any(part in ("..", ".") or len(part.encode()) > 255 for part in parts):
-        raise Refused(f"{name[:200]!r} can't be the name of a file here; rename it")
+        raise FetchRefused(f"{name[:200]!r} can't be the name of a file here; rename it")
     return Path(item.target, *parts)
 
 
@@ -107,6 +107,6 @@ def _fetch(context: Context, item: Item, remote: Remote) -> FetchedFile:
                     f"{remote.name}: {part.stat().st_size} bytes of {found.size} arrived; is it being changed?"
                 )
             sha256 = cache.adopt(part, target, expected=found.sha256)
-        entry = Entry(location=shown(item.location), version=found.version, sha256=sha256, size=found.size)
+        entry = CacheEntry(location=shown(item.location), version=found.version, sha256=sha256, size=found.size)
         cache.remember(remote.key, entry)
     return fetched(item, remote.name, sha256)

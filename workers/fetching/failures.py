@@ -22,7 +22,7 @@ class Missing(NotThere):
     """The server has nothing by this name, for any requester."""
 
 
-class Refused(FetchFailed):
+class FetchRefused(FetchFailed):
     """The rules of this installation forbid it, or do not provide for it."""
 
     error_type = "INVALID_CONFIG"
@@ -34,7 +34,7 @@ class Unusable(FetchFailed):
     error_type = "DATA_INVALID"
 
 
-class TooLarge(Unusable):
+class FetchTooLarge(Unusable):
     """It exceeds the caller's limit."""
 
     too_large = True

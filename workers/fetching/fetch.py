@@ -11,6 +11,7 @@ from config.fetching import CacheSettings, FetchSettings
 from workers.attempt_failed import AttemptFailed
 from workers.fetching.child.client import run_child
 from workers.fetching.items import FetchedFile, Item, settings_to_json
+from workers.fetching.outbound import proxy_variables
 from workers.fetching.uris import scheme_of, shown
 
 NOUNS = {"data": "data source", "model": "base model", "code": "code directory"}
@@ -48,7 +49,9 @@ def fetch(order: FetchOrder, items: Sequence[Item]) -> list[tuple[Item, list[Fet
         what=what,
         stalled_seconds=order.fetch.stalled_seconds,
         # A hub may be behind the machine's proxy; other hosts named by jobs must not be reached through it.
-        proxies=all(_is_of_hub(item) for item in items),
+        proxies=not order.fetch.proxy and all(_is_of_hub(item) for item in items),
+        # Only the hub's client reads these: the other ones have settings of their own, and check each host first.
+        variables=proxy_variables(order.fetch) if any(_is_of_hub(item) for item in items) else {},
     )
     return [(item, _files(item, answer)) for item, answer in zip(items, answers, strict=False)]
 

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -13,9 +13,10 @@ from app.domain.errors import BadSpec
 from app.domain.spec.credentials import ENDPOINT, KEY, KEY_ID, NO_ACCESS, REGION, SESSION, Access
 from app.domain.spec.locations.hosts import refuse_private_host
 from config.fetching import FetchSettings
-from workers.fetching.addresses import Gate
-from workers.fetching.failures import FetchFailed, NotThere, Refused, Trouble
-from workers.fetching.listing import Found
+from workers.fetching.addresses import GuardedSockets
+from workers.fetching.failures import FetchFailed, FetchRefused, NotThere, Trouble
+from workers.fetching.listing import ListedPath
+from workers.fetching.outbound import may_leave, outbound_proxy
 from workers.fetching.uris import BUCKETS, place
 
 # Not all exceptions of the client are OSErrors.
@@ -23,12 +24,14 @@ ERRORS = (OSError, BotoCoreError, ClientError)
 OWN = "the credentials that the job has for it"
 DENIED = frozenset({"401", "403", "InvalidToken", "InvalidClientTokenId", "UnrecognizedClientException"})
 OTHER_REGIONS = frozenset({"AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "PermanentRedirect"})
+_PRIVATE = f"{ENDPOINT} leads to a private address; have the administrator list its host in TRAINYARD_FETCH_ALLOW"
+_AMAZON = "s3.amazonaws.com"  # the end of the name of each of its endpoints
 CONNECT_SECONDS = 30
 READ_SECONDS = 60
 
 
 @dataclass(frozen=True, kw_only=True)
-class Service:
+class StorageService:
     """Connection parameters of one scheme's service."""
 
     endpoint: str
@@ -37,16 +40,17 @@ class Service:
     secret: str
     buckets: tuple[str, ...]
     session: str = ""
-    gate: Gate | None = None  # of a service that a document names; the operator's may be anywhere
+    gate: GuardedSockets | None = None  # of a service that a document names; the operator's may be anywhere
+    proxies: Mapping[str, str] = field(default_factory=dict, repr=False)  # scheme → URL with a login
 
 
-def service(scheme: str, settings: FetchSettings, access: Access = NO_ACCESS) -> Service:
+def service(scheme: str, settings: FetchSettings, access: Access = NO_ACCESS) -> StorageService:
     """The operator's service unless ``access`` names one; the operator's keys are sent to the operator's service only.
 
-    Raises Refused when no service is configured, or the document names a private address.
+    Raises FetchRefused when no service is configured, or the document names a private address.
     """
     names = ("endpoint", "region", "key", "secret", "buckets")
-    found = Service(**{name: getattr(settings, f"{scheme}_{name}") for name in names})
+    found = StorageService(**{name: getattr(settings, f"{scheme}_{name}") for name in names})
     if access.region:
         found = replace(found, region=access.region, endpoint=_in_region(found, access.region))
     if access.endpoint:
@@ -62,14 +66,26 @@ def service(scheme: str, settings: FetchSettings, access: Access = NO_ACCESS) ->
         key, secret, session = (access.credentials.get(name, "") for name in (KEY_ID, KEY, SESSION))
         found = replace(found, key=key, secret=secret, session=session)
     if scheme != "s3" and not found.endpoint:
-        raise Refused(
+        raise FetchRefused(
             f"this node knows no service for {scheme}://; name it by {ENDPOINT}, or have the administrator set "
             f"TRAINYARD_FETCH_{scheme.upper()}_ENDPOINT"
         )
-    return found
+    return _proxied(found, settings)
 
 
-def _in_region(known: Service, region: str) -> str:
+def _proxied(found: StorageService, settings: FetchSettings) -> StorageService:
+    """With the proxy that leads to it, if there is one. Raises FetchRefused for a host that it may not be asked for."""
+    proxy, host = outbound_proxy(settings), urlsplit(found.endpoint).hostname or _AMAZON
+    if proxy is None or not proxy.is_for(host):
+        return found
+    if found.gate is not None:
+        if not may_leave(host, found.gate.port, settings.allow):
+            raise FetchRefused(_PRIVATE)
+        found.gate.is_proxied = True
+    return replace(found, proxies=dict.fromkeys(("http", "https"), proxy.url))
+
+
+def _in_region(known: StorageService, region: str) -> str:
     """The operator's service in another region, where its host has a label that names the region."""
     parts = urlsplit(known.endpoint)
     if not known.region or f".{known.region}." not in parts.netloc:
@@ -77,21 +93,21 @@ def _in_region(known: Service, region: str) -> str:
     return parts._replace(netloc=parts.netloc.replace(f".{known.region}.", f".{region}.")).geturl()
 
 
-def _gate(endpoint: str, allow: tuple[str, ...]) -> Gate:
-    """Raises Refused."""
+def _gate(endpoint: str, allow: tuple[str, ...]) -> GuardedSockets:
+    """Raises FetchRefused."""
     try:
         refuse_private_host(endpoint, allow, field=ENDPOINT)
     except BadSpec as error:
-        raise Refused(f"{ENDPOINT}: {error.message}") from error
-    gate, parts = Gate(allow), urlsplit(endpoint)
+        raise FetchRefused(f"{ENDPOINT}: {error.message}") from error
+    gate, parts = GuardedSockets(allow), urlsplit(endpoint)
     gate.host, gate.port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
     return gate
 
 
-def filesystem(scheme: str, known: Service) -> s3fs.S3FileSystem:
-    """An s3fs file system; only for child processes. Raises Refused."""
+def filesystem(scheme: str, known: StorageService) -> s3fs.S3FileSystem:
+    """An s3fs file system; only for child processes. Raises FetchRefused."""
     if scheme not in BUCKETS:
-        raise Refused(f"{scheme}:// is no object store")
+        raise FetchRefused(f"{scheme}:// is no object store")
     # Only what the settings say: neither this machine's files nor its metadata service.
     os.environ |= {"AWS_EC2_METADATA_DISABLED": "true", "AWS_CONFIG_FILE": os.devnull}
     os.environ["AWS_SHARED_CREDENTIALS_FILE"] = os.devnull
@@ -106,6 +122,7 @@ def filesystem(scheme: str, known: Service) -> s3fs.S3FileSystem:
             "connect_timeout": CONNECT_SECONDS,
             "read_timeout": READ_SECONDS,
             "retries": {"max_attempts": 3, "mode": "standard"},
+            "proxies": dict(known.proxies),  # also none: this machine's variables are not looked at
             **({"connector_args": {"socket_factory": known.gate.socket}} if known.gate is not None else {}),
         },
         use_listings_cache=False,
@@ -113,28 +130,31 @@ def filesystem(scheme: str, known: Service) -> s3fs.S3FileSystem:
     )
 
 
-def checked_path(location: str, known: Service) -> str:
-    """``bucket/key``. Raises Refused for a bucket that the operator does not list."""
+def checked_path(location: str, known: StorageService) -> str:
+    """``bucket/key``. Raises FetchRefused for a bucket that the operator does not list."""
     where = place(location)
     buckets = known.buckets
     if buckets and where.container not in buckets:
-        raise Refused(
+        raise FetchRefused(
             f"bucket {where.container} is none of those that jobs may use ({', '.join(buckets)}); use one of them, or "
             f"have the administrator add it to TRAINYARD_FETCH_{where.scheme.upper()}_BUCKETS"
         )
-    return f"{where.container}/{where.path}"
+    path = "" if where.path.rstrip("/") == "." else where.path  # the whole bucket
+    return f"{where.container}/{path}"
 
 
 class Objects:
-    """A lister over an object store. Raises NotThere, Refused, Trouble."""
+    """A lister over an object store. Raises NotThere, FetchRefused, Trouble."""
 
-    def __init__(self, files: s3fs.S3FileSystem, scheme: str, known: Service, access: Access = NO_ACCESS) -> None:
+    def __init__(
+        self, files: s3fs.S3FileSystem, scheme: str, known: StorageService, access: Access = NO_ACCESS
+    ) -> None:
         self._files = files
         self._scheme = scheme
         self._known = known
         self._has_own = bool(access.credentials)
 
-    def info(self, path: str) -> Found | None:
+    def info(self, path: str) -> ListedPath | None:
         try:
             return _found(self._files.info(path))
         except FileNotFoundError:
@@ -142,7 +162,7 @@ class Objects:
         except ERRORS as error:
             raise self.failure(error) from error
 
-    def children(self, path: str) -> Iterable[Found]:
+    def children(self, path: str) -> Iterable[ListedPath]:
         try:
             listed = self._files.ls(path, detail=True, refresh=True)
         except FileNotFoundError:
@@ -157,12 +177,10 @@ class Objects:
     def failure(self, error: Exception) -> FetchFailed:
         """The failure for an error of the service."""
         if self._known.gate is not None and self._known.gate.refused:
-            return Refused(
-                f"{ENDPOINT} leads to a private address; have the administrator list its host in TRAINYARD_FETCH_ALLOW"
-            )
+            return FetchRefused(_PRIVATE)
         if _code(error) in OTHER_REGIONS:
             setting = f"TRAINYARD_FETCH_{self._scheme.upper()}_REGION"
-            return Refused(f"the service is in another region: {error}; say it by {REGION}, or {setting}"[:500])
+            return FetchRefused(f"the service is in another region: {error}; say it by {REGION}, or {setting}"[:500])
         if self._has_own and is_denied(error):
             return NotThere(f"the service does not accept {OWN}; correct {KEY_ID} and {KEY}, or let them read it")
         if isinstance(error, PermissionError):
@@ -188,8 +206,8 @@ def _code(error: BaseException) -> str:
     return ""
 
 
-def _found(info: Mapping[str, Any]) -> Found:
+def _found(info: Mapping[str, Any]) -> ListedPath:
     if info["type"] == "directory":
-        return Found(path=info["name"].rstrip("/"), kind="directory")
+        return ListedPath(path=info["name"].rstrip("/"), kind="directory")
     tag = str(info.get("ETag") or info.get("LastModified") or "")
-    return Found(path=info["name"], size=int(info["size"]), version=f"{tag} {info['size']}" if tag else "")
+    return ListedPath(path=info["name"], size=int(info["size"]), version=f"{tag} {info['size']}" if tag else "")

@@ -23,7 +23,7 @@ from workers.fetching.cache import stored_bytes
 from workers.fetching.context import Context, Remote, fetch_all
 from workers.fetching.failures import HubUnreachable, NotThere, Trouble
 from workers.fetching.items import FetchedFile, Item
-from workers.fetching.listing import Found, Selection, Tree, expand, is_skipped, of_split, one_format
+from workers.fetching.listing import FileSelection, ListedPath, Tree, expand, is_skipped, of_split, one_format
 from workers.fetching.uris import HubPlace, hub_place, shown
 
 WAY_IN = "output_config.hub_token, or a token in credentials beside it"
@@ -35,7 +35,7 @@ class _Commit:
     """A repository's files at one commit."""
 
     commit: str
-    files: list[Found]
+    files: list[ListedPath]
 
 
 def fetch(context: Context, item: Item) -> list[FetchedFile]:
@@ -58,8 +58,8 @@ def _where(item: Item) -> HubPlace:
     )
 
 
-def _chosen(context: Context, item: Item, where: HubPlace, files: list[Found]) -> list[tuple[str, Found]]:
-    selection = Selection(max_files=context.settings.max_files, tree=True, skip=item.skip)
+def _chosen(context: Context, item: Item, where: HubPlace, files: list[ListedPath]) -> list[tuple[str, ListedPath]]:
+    selection = FileSelection(max_files=context.settings.max_files, tree=True, skip=item.skip)
     tree = Tree(files)
     if where.path and tree.kind(where.path) != "directory":
         return expand(tree, where.path, selection)
@@ -86,7 +86,7 @@ class _Repository:
             if text is None:
                 raise
             known = json.loads(text)
-            return _Commit(commit=known["commit"], files=[Found(**each) for each in known["files"]])
+            return _Commit(commit=known["commit"], files=[ListedPath(**each) for each in known["files"]])
         self._context.cache.note(key, json.dumps(asdict(found)))
         return found
 
@@ -102,7 +102,7 @@ class _Repository:
             raise self._failure(error) from error
         return _Commit(commit=info.sha or "", files=files)
 
-    def _refuse_without_access(self, api: HfApi, commit: str | None, files: list[Found]) -> None:
+    def _refuse_without_access(self, api: HfApi, commit: str | None, files: list[ListedPath]) -> None:
         """Gated repositories can be listed by everyone, so cached files need an access check per project."""
         largest = max(files, key=lambda found: found.size)  # a description may be public
         url = hf_hub_url(
@@ -110,7 +110,7 @@ class _Repository:
         )
         api.get_hf_file_metadata(url=url, token=self._token)
 
-    def remotes(self, chosen: list[tuple[str, Found]], commit: str) -> Iterator[Remote]:
+    def remotes(self, chosen: list[tuple[str, ListedPath]], commit: str) -> Iterator[Remote]:
         for name, found in chosen:
             yield Remote(
                 key=f"{self._hub} {self._where.kind} {self._where.repository} {found.path}",
@@ -119,7 +119,7 @@ class _Repository:
                 download=functools.partial(self._download, found, commit),
             )
 
-    def _download(self, found: Found, commit: str, part: Path) -> None:
+    def _download(self, found: ListedPath, commit: str, part: Path) -> None:
         scratch = part.with_name("hub")
         try:
             with self._context.heart.watching(lambda: stored_bytes(scratch)):
@@ -156,8 +156,8 @@ class _Repository:
         return error
 
 
-def _found(file: RepoFile) -> Found:
-    return Found(
+def _found(file: RepoFile) -> ListedPath:
+    return ListedPath(
         path=file.path, size=file.size, version=file.blob_id, sha256=file.lfs.sha256 if file.lfs is not None else ""
     )
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from app.domain.spec.data.formats import format_of
 from app.domain.spec.data.splits import TEST, TRAIN, parse_split
-from workers.fetching.failures import NotThere, Refused, Unusable
+from workers.fetching.failures import FetchRefused, NotThere, Unusable
 
 MAGIC = re.compile(r"[*?\[]")
 # Names that hub users give to validation splits.
@@ -17,7 +17,7 @@ _VALIDATION = frozenset({"val", "dev", "eval", "evaluation"})
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class ListedPath:
     """``version`` changes with the content, as far as the storage reports it; ``sha256`` if it reports one."""
 
     path: str
@@ -30,17 +30,17 @@ class Found:
 class Lister(Protocol):
     """A storage that can be listed."""
 
-    def info(self, path: str) -> Found | None:
+    def info(self, path: str) -> ListedPath | None:
         """None when it does not exist; in object stores a non-empty prefix is a directory."""
         ...
 
-    def children(self, path: str) -> Iterable[Found]:
+    def children(self, path: str) -> Iterable[ListedPath]:
         """The direct children of a directory; ``path`` has no trailing slash."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
-class Selection:
+class FileSelection:
     """Which files of a directory are selected: all for a tree, else those of one format."""
 
     max_files: int
@@ -52,26 +52,26 @@ class Selection:
 class Tree:
     """A lister over a directory whose files were listed at once."""
 
-    def __init__(self, files: Iterable[Found]) -> None:
+    def __init__(self, files: Iterable[ListedPath]) -> None:
         self._files = {found.path: found for found in files}
-        self._below: dict[str, dict[str, Found]] = {"": {}}
+        self._below: dict[str, dict[str, ListedPath]] = {"": {}}
         for path, found in self._files.items():
             self._add(path, found)
 
     def kind(self, path: str) -> str:
         return "directory" if path in self._below else "file"
 
-    def info(self, path: str) -> Found | None:
-        return Found(path=path, kind="directory") if path in self._below else self._files.get(path)
+    def info(self, path: str) -> ListedPath | None:
+        return ListedPath(path=path, kind="directory") if path in self._below else self._files.get(path)
 
-    def children(self, path: str) -> Iterable[Found]:
+    def children(self, path: str) -> Iterable[ListedPath]:
         return self._below.get(path, {}).values()
 
-    def _add(self, path: str, found: Found) -> None:
+    def _add(self, path: str, found: ListedPath) -> None:
         parent, _, _ = path.rpartition("/")
         if parent not in self._below:
             self._below[parent] = {}
-            self._add(parent, Found(path=parent, kind="directory"))
+            self._add(parent, ListedPath(path=parent, kind="directory"))
         self._below[parent][path] = found
 
 
@@ -79,8 +79,8 @@ def is_glob(path: str) -> bool:
     return MAGIC.search(path) is not None
 
 
-def expand(lister: Lister, path: str, selection: Selection) -> list[tuple[str, Found]]:
-    """(name, file), sorted by name. Raises NotThere, Refused, Unusable."""
+def expand(lister: Lister, path: str, selection: FileSelection) -> list[tuple[str, ListedPath]]:
+    """(name, file), sorted by name. Raises NotThere, FetchRefused, Unusable."""
     path = path if path == "/" else path.rstrip("/")
     found = lister.info(path)
     if found is not None and found.kind == "directory":
@@ -96,18 +96,18 @@ def expand(lister: Lister, path: str, selection: Selection) -> list[tuple[str, F
     return sorted(matches, key=_name)
 
 
-def of_split(files: Sequence[tuple[str, Found]], split: str | None) -> list[tuple[str, Found]]:
+def of_split(files: Sequence[tuple[str, ListedPath]], split: str | None) -> list[tuple[str, ListedPath]]:
     """Files whose name or folder indicates the split; all when none does."""
     name = parse_split(split).name
     return [file for file in files if _indicates(file[0], name)] or list(files)
 
 
-def one_format(files: Sequence[tuple[str, Found]], only: str | None) -> list[tuple[str, Found]]:
-    """The files of a format; without one, all of the only format there is. Raises NotThere, Refused."""
+def one_format(files: Sequence[tuple[str, ListedPath]], only: str | None) -> list[tuple[str, ListedPath]]:
+    """The files of a format; without one, all of the only format there is. Raises NotThere, FetchRefused."""
     with_formats = [(format_of(name), (name, found)) for name, found in files]
     formats = sorted({each for each, _ in with_formats if each is not None})
     if only is None and len(formats) > 1:
-        raise Refused(f"it contains files of several formats ({', '.join(formats)}); set format")
+        raise FetchRefused(f"it contains files of several formats ({', '.join(formats)}); set format")
     chosen = [file for each, file in with_formats if each is not None and each == (only or each)]
     if not chosen:
         kind = f"{only} file" if only else "file of a known format"
@@ -115,7 +115,7 @@ def one_format(files: Sequence[tuple[str, Found]], only: str | None) -> list[tup
     return chosen
 
 
-def _of_directory(lister: Lister, path: str, selection: Selection) -> list[tuple[str, Found]]:
+def _of_directory(lister: Lister, path: str, selection: FileSelection) -> list[tuple[str, ListedPath]]:
     if selection.tree:
         return sorted(_tree(lister, path, selection), key=_name)
     files = [
@@ -126,7 +126,7 @@ def _of_directory(lister: Lister, path: str, selection: Selection) -> list[tuple
     return sorted(((name, _regular(each)) for name, each in one_format(files, selection.format)), key=_name)
 
 
-def _tree(lister: Lister, path: str, selection: Selection) -> Iterator[tuple[str, Found]]:
+def _tree(lister: Lister, path: str, selection: FileSelection) -> Iterator[tuple[str, ListedPath]]:
     seen, waiting = 0, [path]
     while waiting:
         for each in lister.children(waiting.pop()):
@@ -144,9 +144,9 @@ def is_skipped(name: str, patterns: Collection[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _matching(lister: Lister, pattern: str, base: str, selection: Selection) -> list[Found]:
-    """Level by level, so that only matching directories are listed. Raises Refused for a level with too many."""
-    level = [Found(path=base, kind="directory")]
+def _matching(lister: Lister, pattern: str, base: str, selection: FileSelection) -> list[ListedPath]:
+    """Level by level, so that only matching directories are listed. Raises FetchRefused for a level with too many."""
+    level = [ListedPath(path=base, kind="directory")]
     segments = pattern[len(base) :].strip("/").split("/")
     for depth, segment in enumerate(segments):
         kinds = {"directory"} if depth < len(segments) - 1 else {"file", "special", "forbidden"}
@@ -170,16 +170,16 @@ def _before_magic(path: str) -> str:
     return plain.rpartition("/")[0] or ("/" if path.startswith("/") else "")
 
 
-def _few_enough(found: list[Any], selection: Selection) -> list[Any]:
+def _few_enough(found: list[Any], selection: FileSelection) -> list[Any]:
     if len(found) > selection.max_files:
-        raise Refused(
+        raise FetchRefused(
             f"it names more than {selection.max_files} files; join some of them, or have the administrator raise "
             "TRAINYARD_FETCH_MAX_FILES"
         )
     return found
 
 
-def _regular(found: Found) -> Found:
+def _regular(found: ListedPath) -> ListedPath:
     if found.kind == "forbidden":
         raise NotThere(f"{_name_in(found.path)} is a link to a place that jobs may not read")
     if found.kind != "file":
@@ -202,5 +202,5 @@ def _name_in(path: str) -> str:
     return path.rstrip("/").rpartition("/")[2]
 
 
-def _name(file: tuple[str, Found]) -> str:
+def _name(file: tuple[str, ListedPath]) -> str:
     return file[0]

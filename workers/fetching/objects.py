@@ -11,7 +11,7 @@ from workers.fetching.context import Context, Remote, fetch_all, reader_of
 from workers.fetching.failures import Trouble
 from workers.fetching.filesystems import ERRORS, Objects, checked_path, filesystem, service
 from workers.fetching.items import FetchedFile, Item
-from workers.fetching.listing import Found, Selection, expand
+from workers.fetching.listing import FileSelection, ListedPath, expand
 from workers.fetching.uris import scheme_of
 
 
@@ -22,7 +22,7 @@ def fetch(context: Context, item: Item) -> list[FetchedFile]:
     path = checked_path(item.location, known)
     files = filesystem(scheme, known)
     store = _Store(context, files, Objects(files, scheme, known, item.access))
-    selection = Selection(max_files=context.settings.max_files, tree=item.tree, format=item.format, skip=item.skip)
+    selection = FileSelection(max_files=context.settings.max_files, tree=item.tree, format=item.format, skip=item.skip)
     origin = f"{scheme}://{known.endpoint}{reader_of(item)}"
     return fetch_all(context, item, store.remotes(expand(store.lister, path, selection), origin))
 
@@ -33,13 +33,13 @@ class _Store:
         self._files = files
         self.lister = lister
 
-    def remotes(self, chosen: list[tuple[str, Found]], origin: str) -> Iterator[Remote]:
+    def remotes(self, chosen: list[tuple[str, ListedPath]], origin: str) -> Iterator[Remote]:
         for name, found in chosen:
             yield Remote(
                 key=f"{origin}/{found.path}", name=name, found=found, download=functools.partial(self._download, found)
             )
 
-    def _download(self, found: Found, part: Path) -> None:
+    def _download(self, found: ListedPath, part: Path) -> None:
         try:
             self._files.get_file(found.path, str(part), callback=_ProgressCallback(self._context))
         except ERRORS as error:

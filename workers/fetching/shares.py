@@ -14,9 +14,9 @@ from urllib.parse import quote, urlsplit
 
 from workers.fetching import tokens
 from workers.fetching.context import Context, Remote, fetch_all
-from workers.fetching.failures import Missing, NotThere, TooLarge, Trouble, Unusable
+from workers.fetching.failures import FetchTooLarge, Missing, NotThere, Trouble, Unusable
 from workers.fetching.items import FetchedFile, Item
-from workers.fetching.listing import Found, Selection, Tree, expand
+from workers.fetching.listing import FileSelection, ListedPath, Tree, expand
 from workers.fetching.uris import authority, place, scheme_of
 from workers.fetching.web import Download, DownloadRequest
 
@@ -54,7 +54,7 @@ def fetch_directory(context: Context, item: Item) -> list[FetchedFile]:
     """The selected files of a directory, as of one listing. Raises FetchFailed."""
     directory = _Directory(context, share_request(context, item))
     listed = directory.listed()
-    selection = Selection(max_files=context.settings.max_files, tree=item.tree, format=item.format, skip=item.skip)
+    selection = FileSelection(max_files=context.settings.max_files, tree=item.tree, format=item.format, skip=item.skip)
     chosen = expand(Tree(listed), "", selection)
     directory.refuse_unreadable([found for _, found in chosen])
     files = fetch_all(context, item, directory.remotes(chosen))
@@ -69,7 +69,7 @@ class _Directory:
         self._request = replace(request, url=request.url.rstrip("/"))
         self._host = urlsplit(request.url).hostname
 
-    def listed(self) -> list[Found]:
+    def listed(self) -> list[ListedPath]:
         """All files below it. Raises FetchFailed."""
         most = ENTRY_BYTES * self._context.settings.max_files
         request = replace(
@@ -84,7 +84,7 @@ class _Directory:
                 self._download(request).to(answer)
             except Missing as error:
                 raise self._missing() from error
-            except TooLarge as error:
+            except FetchTooLarge as error:
                 raise Unusable(
                     f"{self._host} lists it with more than {most} bytes ({ENTRY_BYTES} for each of "
                     "TRAINYARD_FETCH_MAX_FILES), or it is a single file; name a directory with fewer files"
@@ -93,7 +93,7 @@ class _Directory:
                 raise _no_listing(self._host) from error
             return files_in(answer.read_bytes(), self._host)
 
-    def refuse_unreadable(self, files: list[Found]) -> None:
+    def refuse_unreadable(self, files: list[ListedPath]) -> None:
         """Deny cached files to a user who may list the directory but not read it. Raises FetchFailed.
 
         Checks the largest file: a description may be public.
@@ -106,7 +106,7 @@ class _Directory:
         except Missing as error:
             raise _changed(largest) from error
 
-    def remotes(self, chosen: list[tuple[str, Found]]) -> Iterator[Remote]:
+    def remotes(self, chosen: list[tuple[str, ListedPath]]) -> Iterator[Remote]:
         for name, found in chosen:
             yield Remote(
                 key=f"share {self._request_of(found).url}",
@@ -115,7 +115,7 @@ class _Directory:
                 download=functools.partial(self._fetch, found),
             )
 
-    def _fetch(self, found: Found, part: Path) -> None:
+    def _fetch(self, found: ListedPath, part: Path) -> None:
         if found.size == 0:
             part.touch()
             return
@@ -137,7 +137,7 @@ class _Directory:
             return NotThere(f"{self._host} has no such directory, or lists none (404)")
         return NotThere(f"at {self._host} it is a single file; name the directory that holds it")
 
-    def _request_of(self, found: Found) -> DownloadRequest:
+    def _request_of(self, found: ListedPath) -> DownloadRequest:
         return replace(self._request, url=f"{self._request.url}/{quote(found.path)}", max_bytes=found.size)
 
     def _download(self, request: DownloadRequest) -> Download:
@@ -147,7 +147,7 @@ class _Directory:
         )
 
 
-def files_in(answer: bytes, host: str | None) -> list[Found]:
+def files_in(answer: bytes, host: str | None) -> list[ListedPath]:
     """The files of a listing, sorted by path. Raises Unusable for an invalid listing, or one that is unsafe as a
     directory.
     """
@@ -158,7 +158,7 @@ def files_in(answer: bytes, host: str | None) -> list[Found]:
     entries = document.get("files") if isinstance(document, dict) else None
     if not isinstance(entries, list):
         raise _no_listing(host)
-    files: dict[str, Found] = {}
+    files: dict[str, ListedPath] = {}
     for entry in entries:
         found = _found(entry)
         if found.path in files:
@@ -170,7 +170,7 @@ def files_in(answer: bytes, host: str | None) -> list[Found]:
     return [files[path] for path in sorted(files)]
 
 
-def _found(entry: object) -> Found:
+def _found(entry: object) -> ListedPath:
     if not isinstance(entry, dict):
         raise _malformed("an entry is no object")
     path = _path(entry.get("path"))
@@ -183,7 +183,7 @@ def _found(entry: object) -> Found:
         raise _malformed(f"the sha256 of {path!r} is not 64 hexadecimal digits")
     if not isinstance(etag, str) or (etag and (len(etag) > MOST_ETAG or _ETAG.fullmatch(etag) is None)):
         raise _malformed(f"the etag of {path!r} is none of RFC 9110, quotes included")
-    return Found(path=path, size=size, version=etag or sha256.lower(), sha256=sha256.lower())
+    return ListedPath(path=path, size=size, version=etag or sha256.lower(), sha256=sha256.lower())
 
 
 def _path(path: object) -> str:
@@ -210,7 +210,7 @@ def _etag_of(version: str) -> str:
     return str(json.loads(version)["ETag"]) if version else ""
 
 
-def _changed(found: Found) -> Trouble:
+def _changed(found: ListedPath) -> Trouble:
     return Trouble(f"{found.path} is not as it was listed; is it being changed?")
 
 

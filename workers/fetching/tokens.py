@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
 
 from config.fetching import FetchSettings
-from workers.fetching.failures import NotThere, Refused, Trouble
+from workers.fetching.failures import FetchRefused, NotThere, Trouble
 
 HEADERS = {"scaidrive": "X-ScaiDrive-Token", "scaiatlas": "X-ScaiAtlas-Token"}
 GRANT = "urn:ietf:params:oauth:grant-type:token-exchange"
@@ -17,11 +17,11 @@ ANSWER_BYTES = 1 << 20
 
 
 def share_url(scheme: str, settings: FetchSettings) -> str:
-    """The base URL of the shares. Raises Refused."""
+    """The base URL of the shares. Raises FetchRefused."""
     url: str = getattr(settings, f"{scheme}_url")
     if not url:
         name = f"TRAINYARD_FETCH_{scheme.upper()}_URL"
-        raise Refused(f"this node has no service for {scheme}://; have the administrator set {name}")
+        raise FetchRefused(f"this node has no service for {scheme}://; have the administrator set {name}")
     return url.rstrip("/")
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from workers.fetching.content_ids import DAG_PB, RAW, Blocks, ContentId, Malformed, fields, of_link
-from workers.fetching.failures import NotThere, Refused, TooLarge, Trouble
+from workers.fetching.failures import FetchRefused, FetchTooLarge, NotThere, Trouble
 
 _RAW, _DIRECTORY, _FILE, _SHARD = 0, 1, 2, 5  # kinds of UnixFS nodes
 _DEEPEST = 64
@@ -56,20 +56,20 @@ def _write(blocks: Blocks, content: ContentId, stream: BinaryIO, max_bytes: int,
     else:
         node = _node(blocks, content)
         if node.kind in (_DIRECTORY, _SHARD):
-            raise Refused("it is a directory; name a file in it, as ipfs://cid/path")
+            raise FetchRefused("it is a directory; name a file in it, as ipfs://cid/path")
         if node.kind not in (_RAW, _FILE) or depth > _DEEPEST:
-            raise Refused("it is neither a file nor a directory")
+            raise FetchRefused("it is neither a file nor a directory")
         data, links = node.data, tuple(link for _, link in node.links)
     stream.write(data)
     if stream.tell() > max_bytes:
-        raise TooLarge(f"it is larger than {max_bytes} bytes (TRAINYARD_FETCH_MAX_BYTES)")
+        raise FetchTooLarge(f"it is larger than {max_bytes} bytes (TRAINYARD_FETCH_MAX_BYTES)")
     for link in links:
         _write(blocks, link, stream, max_bytes, depth + 1)
 
 
 def _node(blocks: Blocks, content: ContentId) -> _Node:
     if content.codec != DAG_PB:
-        raise Refused("it is no file of IPFS (UnixFS)")
+        raise FetchRefused("it is no file of IPFS (UnixFS)")
     links, kind, data = [], _DIRECTORY, b""
     for number, value in fields(blocks.read(content)):
         if number == 2 and isinstance(value, bytes):

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
-from workers.fetching.failures import Refused
+from workers.fetching.failures import FetchRefused
 
 WEB = frozenset({"http", "https"})
 BUCKETS = frozenset({"s3", "oci", "obs"})
@@ -58,11 +58,11 @@ def shown(text: str, secrets: tuple[str, ...] = ()) -> str:
 
 
 def place(location: str) -> ParsedUri:
-    """``scheme://container/path``. Raises Refused for another form."""
+    """``scheme://container/path``. Raises FetchRefused for another form."""
     scheme, separator, rest = location.partition("://")
     container, _, path = rest.partition("/")
     if not separator or not container:
-        raise Refused(f"the form is {scheme}://name/path")
+        raise FetchRefused(f"the form is {scheme}://name/path")
     return ParsedUri(scheme=scheme.lower(), container=container, path=path)
 
 
@@ -72,7 +72,9 @@ def volume(location: str) -> ParsedUri:
     form = _CLAIM if found.scheme == "pvc" else _BUCKET
     if not form.fullmatch(found.container) or ".." in found.container:
         noun = VOLUMES[found.scheme]
-        raise Refused(f"{found.container} is no name of a {noun}; the form is {found.scheme}://{noun.split()[-1]}/path")
+        raise FetchRefused(
+            f"{found.container} is no name of a {noun}; the form is {found.scheme}://{noun.split()[-1]}/path"
+        )
     return found
 
 
@@ -81,7 +83,7 @@ def content(location: str) -> ParsedUri:
     found = place(location)
     path = found.path.partition("?")[0].partition("#")[0]
     if not _CID.fullmatch(found.container):
-        raise Refused(f"{found.container[:80]} is no content id; the form is ipfs://cid/path")
+        raise FetchRefused(f"{found.container[:80]} is no content id; the form is ipfs://cid/path")
     return ParsedUri(scheme="ipfs", container=found.container, path=path)
 
 
@@ -97,7 +99,7 @@ def hub_place(location: str) -> HubPlace:
         head, path = _two_parts(rest.removeprefix("datasets/"))
     names = head.split("/")
     if len(names) != 2 or not all(_HUB_NAME.fullmatch(name) for name in names):
-        raise Refused(
+        raise FetchRefused(
             "the form is hf://datasets/owner/name[@revision][/path], or hf://owner/name[@revision] for models"
         )
     return HubPlace(kind="dataset" if is_dataset else "model", repository=head, revision=revision, path=path.strip("/"))

@@ -19,9 +19,11 @@ from yarl import URL
 
 from app.domain.errors import BadSpec
 from app.domain.spec.locations.hosts import refuse_private_host
+from app.domain.spec.locations.outbound_proxy import SETTING
 from config.fetching import FetchSettings
-from workers.fetching.addresses import Gate
-from workers.fetching.failures import Missing, NotThere, Refused, TooLarge, Trouble, Unusable
+from workers.fetching.addresses import GuardedSockets
+from workers.fetching.failures import FetchRefused, FetchTooLarge, Missing, NotThere, Trouble, Unusable
+from workers.fetching.outbound import may_leave, outbound_proxy
 
 TRIES = 3
 RETRY_SECONDS = 0.5
@@ -81,7 +83,8 @@ class Download:
         self._request = request
         self._before_bytes = before_bytes
         self._on_bytes = on_bytes
-        self._gate = Gate(settings.allow, request.trusted)
+        self._gate = GuardedSockets(settings.allow, request.trusted)
+        self._proxy = outbound_proxy(settings)
         self._arrived = 0
         self._validator = ""  # a strong one: allows resuming
 
@@ -125,10 +128,12 @@ class Download:
             raise _Broken(f"nothing arrives from {self._gate.host}") from error
         except aiohttp.ClientConnectionError as error:
             if self._gate.refused:
-                raise Refused(PRIVATE) from error
+                raise FetchRefused(PRIVATE) from error
             raise _Broken(f"{self._gate.host} can't be reached: {_cause(error)}") from error
         except aiohttp.InvalidURL as error:
-            raise Refused("it is no valid URL, or redirects to one that isn't") from error
+            raise FetchRefused("it is no valid URL, or redirects to one that isn't") from error
+        except aiohttp.ClientHttpProxyError as error:
+            raise Trouble(f"the proxy of {SETTING} answers {error.status} for {self._gate.host}") from error
         except aiohttp.ClientError as error:
             raise Trouble(f"{self._gate.host} does not answer with valid HTTP: {type(error).__name__}") from error
 
@@ -139,28 +144,41 @@ class Download:
         for _ in range(self._settings.max_redirects + 1):
             self._check(url)
             headers = self._headers() | (dict(self._request.headers) if url.origin() == origin else {})
-            async with session.request(self._request.method, url, headers=headers, allow_redirects=False) as answer:
+            through = await self._through(url)
+            async with session.request(
+                self._request.method, url, headers=headers, allow_redirects=False, proxy=through
+            ) as answer:
                 if answer.status not in REDIRECTS or "Location" not in answer.headers:
                     return await self._receive(answer, file)
                 following = _without_user(url.join(_url(answer.headers["Location"])))
             if url.scheme == "https" and following.scheme != "https":
-                raise Refused(
+                raise FetchRefused(
                     f"{url.host} redirects from https to {following.scheme}, which would be readable on the way"
                 )
             url = following
-        raise Refused(
+        raise FetchRefused(
             f"it is redirected more than {self._settings.max_redirects} times (TRAINYARD_FETCH_MAX_REDIRECTS)"
         )
 
     def _check(self, url: URL) -> None:
         if url.scheme not in ("http", "https") or not url.host:
-            raise Refused(f"it redirects to {url.scheme or 'nothing'}://, which is not followed")
+            raise FetchRefused(f"it redirects to {url.scheme or 'nothing'}://, which is not followed")
         self._gate.host, self._gate.port = url.host, url.port or 0
         if not self._gate.is_trusted():
             try:
                 refuse_private_host(f"{url.scheme}://{url.authority}/", self._settings.allow, field="")
             except BadSpec as error:
-                raise Refused(PRIVATE) from error
+                raise FetchRefused(PRIVATE) from error
+
+    async def _through(self, url: URL) -> URL | None:
+        """The proxy for it, if there is one. Raises FetchRefused for a host that it may not be asked for."""
+        host, port = url.host or "", url.port or 0
+        self._gate.is_proxied = self._proxy is not None and self._proxy.is_for(host)
+        if self._proxy is None or not self._gate.is_proxied:
+            return None
+        if not self._gate.is_trusted() and not await asyncio.to_thread(may_leave, host, port, self._settings.allow):
+            raise FetchRefused(PRIVATE)
+        return URL(self._proxy.url)
 
     def _headers(self) -> dict[str, str]:
         headers = {"Accept-Encoding": "identity", "User-Agent": "trainyard"}
@@ -221,7 +239,7 @@ class Download:
 
     def _refuse_larger(self, size: int) -> None:
         if size > self._request.max_bytes:
-            raise TooLarge(f"it is larger than {self._request.max_bytes} bytes ({self._request.max_bytes_name})")
+            raise FetchTooLarge(f"it is larger than {self._request.max_bytes} bytes ({self._request.max_bytes_name})")
 
 
 def _url(text: str) -> URL:
@@ -229,7 +247,7 @@ def _url(text: str) -> URL:
         # Unchanged: requoting would invalidate signatures.
         return URL(text, encoded=text.isascii())
     except ValueError as error:
-        raise Refused("it is no valid URL, or redirects to one that isn't") from error
+        raise FetchRefused("it is no valid URL, or redirects to one that isn't") from error
 
 
 def _without_user(url: URL) -> URL:

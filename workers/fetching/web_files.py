@@ -7,10 +7,10 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from app.domain.spec.credentials import HEADERS, PASSWORD, TOKEN, USER, headers_of
-from workers.fetching.cache import STEP_BYTES, Entry
+from workers.fetching.cache import STEP_BYTES, CacheEntry
 from workers.fetching.content_ids import RAW, ContentId, Malformed, content_id
 from workers.fetching.context import Context, fetched, reader_of, target_of
-from workers.fetching.failures import Missing, NotThere, Refused, Trouble, Unusable
+from workers.fetching.failures import FetchRefused, Missing, NotThere, Trouble, Unusable
 from workers.fetching.items import FetchedFile, Item
 from workers.fetching.shares import fetch_directory, names_directory, share_request
 from workers.fetching.unixfs import write_file
@@ -56,7 +56,7 @@ def _download(context: Context, item: Item, request: DownloadRequest, key: str, 
         size = part.stat().st_size
         target.unlink(missing_ok=True)
         sha256 = cache.adopt(part, target)
-    cache.remember(key, Entry(location=shown(item.location), version=version, sha256=sha256, size=size))
+    cache.remember(key, CacheEntry(location=shown(item.location), version=version, sha256=sha256, size=size))
     return sha256
 
 
@@ -111,7 +111,7 @@ def _request(context: Context, item: Item) -> tuple[DownloadRequest, bool]:
     limits: dict[str, Any] = {"max_bytes": item.max_bytes, "max_bytes_name": item.limit_name}
     if scheme == "ipfs":
         if not settings.ipfs_gateway:
-            raise Refused("this node has no IPFS gateway; have the administrator set TRAINYARD_FETCH_IPFS_GATEWAY")
+            raise FetchRefused("this node has no IPFS gateway; have the administrator set TRAINYARD_FETCH_IPFS_GATEWAY")
         where = content(item.location)
         url = f"{settings.ipfs_gateway.rstrip('/')}/ipfs/{where.container}/{quote(where.path, safe='/%')}".rstrip("/")
         # Fetch blocks instead of the file: only they can be verified against the content id

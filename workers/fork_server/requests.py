@@ -35,7 +35,7 @@ class NoForkServer(OSError):
 
 
 @dataclass(frozen=True)
-class Request:
+class ForkRequest:
     """What a forked process got: the client's fields and copies of its files."""
 
     fields: Mapping[str, Any]
@@ -114,7 +114,7 @@ def bind(path: Path) -> socket.socket:
     return bound
 
 
-def receive(connection: socket.socket) -> Request | None:
+def receive(connection: socket.socket) -> ForkRequest | None:
     """In the forked process: the request; None when its client has given up, or is of another installation."""
     try:
         head, files, _, _ = socket.recv_fds(connection, _LENGTH.size, MOST_FILES)
@@ -122,7 +122,7 @@ def receive(connection: socket.socket) -> Request | None:
         fields = json.loads(_received(connection, length))
     except (OSError, EOFError):
         return None
-    return Request(fields, files, connection) if fields["origin"] == origin() else None
+    return ForkRequest(fields, files, connection) if fields["origin"] == origin() else None
 
 
 def _received(connection: socket.socket, size: int, until: float | None = None) -> bytes:

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from app.host.process_options import PR_SET_PDEATHSIG, die_with_parent, prctl
-from workers.fork_server.requests import Request, receive
+from workers.fork_server.requests import ForkRequest, receive
 
 # Children of one server share its hash seed and address layout: its owner starts another after so many.
 MOST_CHILDREN = 500
@@ -26,7 +26,7 @@ BACKLOG = 64
 _TAKEN = b"t"
 
 
-def serve(bound: int, lifeline: int, program: int) -> Request | None:
+def serve(bound: int, lifeline: int, program: int) -> ForkRequest | None:
     """Fork until the owner is gone. Returns in a child, with its request; and None at the end of the server.
 
     Exits with 1 when its children end before they have got a request.
@@ -60,7 +60,7 @@ def serve(bound: int, lifeline: int, program: int) -> Request | None:
     return None
 
 
-def _wait_for_request(server: int, listener: socket.socket, taken: int) -> Request:
+def _wait_for_request(server: int, listener: socket.socket, taken: int) -> ForkRequest:
     die_with_parent(server)
     connection, _ = listener.accept()
     prctl(PR_SET_PDEATHSIG, 0)

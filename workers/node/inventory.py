@@ -78,7 +78,9 @@ def found_capabilities(sandbox: str, data_dir: Path, *, uids: str = "", network:
     are settings.
     """
     extras = (extra.name for extra in (*EXTRAS.values(), EXPORT, EVALUATE, STRUCTURED) if _has_module(extra.module))
-    limits = (LIMITS,) if set(find_hierarchies().parents) == set(CONTROLLERS) else ()
+    groups = find_hierarchies()
+    limits = (LIMITS,) if set(groups.parents) == set(CONTROLLERS) else ()
+    rates = groups.held_rates if limits else ()
     shown = () if sandbox in WITHOUT_NAMESPACES else (MOUNTS,)
     # The client is started in a sandbox alone: it connects by a program of its own.
     tracking = (WANDB_CLIENT.name,) if shown and _has_module(WANDB_CLIENT.module) else ()
@@ -95,6 +97,7 @@ def found_capabilities(sandbox: str, data_dir: Path, *, uids: str = "", network:
         *tracking,
         *mpi,
         *limits,
+        *rates,
         *shown,
         *parts,
         *images,

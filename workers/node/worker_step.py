@@ -34,6 +34,7 @@ from app.services.nodes.registry import NodeReport
 from config.queues import consume_only, node_name
 from config.settings import Settings, SettingsError
 from workers.fetching.cache_index import CacheIndex
+from workers.fetching.outbound import outbound_proxy
 from workers.node.attempt_manager import AttemptManager
 from workers.node.background_thread import PeriodicThread
 from workers.node.device_samples import DeviceSamples
@@ -66,7 +67,7 @@ class NodeStep(bootsteps.StartStopStep):
     def __init__(self, worker: WorkController, **options: Any) -> None:
         super().__init__(worker, **options)
         runtime = worker.app.runtime
-        self._node = Node(runtime.settings, runtime.database)
+        self._node = NodeThreads(runtime.settings, runtime.database)
         self._name_lock = lock_node_name(runtime.settings)
         consume_only(worker.app.amqp.queues, self._node.queues)
         runtime.on_nudge = self._node.nudge
@@ -83,7 +84,7 @@ class NodeStep(bootsteps.StartStopStep):
     terminate = stop
 
 
-class Node:
+class NodeThreads:
     """This machine: its inventory report, and the heartbeat and attempt threads."""
 
     def __init__(self, settings: Settings, db: Database) -> None:
@@ -197,7 +198,7 @@ def _found_capabilities(settings: Settings) -> tuple[str, ...]:
             sweep_guards(uid_range(uids))
     if lack and uids and os.geteuid() == 0:
         log.warning("attempts on this node have the worker's user, and none of their own: %s", lack)
-    return (*found, *package_capabilities(settings.packages, settings.node.software))
+    return (*found, *package_capabilities(settings.packages, settings.node.software, outbound_proxy(settings.fetch)))
 
 
 def _sandbox(settings: Settings, devices: Sequence[Device], capabilities: Collection[str], *, was: str = "") -> str:

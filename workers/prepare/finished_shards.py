@@ -18,7 +18,7 @@ from workers.prepare.inputs.resume_point import Rejected, StartPoint, fetched
 
 
 @dataclass(frozen=True, kw_only=True)
-class Inputs:
+class ShardInputs:
     """What shards are made of; ``weights`` is the digest of the model's files, "" where they can't change."""
 
     data: Sequence[LocalData] = ()
@@ -26,7 +26,7 @@ class Inputs:
 
 
 def restore_shards(
-    storage: Storage, shards: Sequence[StoredShard], output: Path, scratch: Path, inputs: Inputs
+    storage: Storage, shards: Sequence[StoredShard], output: Path, scratch: Path, inputs: ShardInputs
 ) -> StartPoint:
     """Copy the files of all shards that verify; the others are done again.
 
@@ -98,7 +98,7 @@ def _copy_one(root: int, entry: _manifest.FileEntry, copy: Path) -> None:
         raise _manifest.CorruptCheckpoint(entry.path, "content differs from its SHA-256")
 
 
-def _refuse_other_inputs(manifest: _manifest.Manifest, shard: StoredShard, inputs: Inputs) -> None:
+def _refuse_other_inputs(manifest: _manifest.Manifest, shard: StoredShard, inputs: ShardInputs) -> None:
     """Raises AttemptFailed: half of the results would be of other records or of another model. Raises
     CorruptCheckpoint where the digests are none.
     """

@@ -1,6 +1,6 @@
 """The account of a job's processes in their sandbox: of its document, else of its image, else the default one."""
 
-from app.domain.spec.model import User
+from app.domain.spec.model import ProcessUser
 from workers.attempt_failed import AttemptFailed
 from workers.prepare.job_image import JobImage
 from workers.sandbox.accounts import MOST_ID, PASSWD, image_lines, numbered
@@ -8,9 +8,9 @@ from workers.sandbox.sandbox import PROCESS, Sandbox
 from workers.sandbox.spec import Account
 
 
-def account_of(user: User, image: JobImage, sandbox: Sandbox) -> Account:
+def account_of(user: ProcessUser, image: JobImage, sandbox: Sandbox) -> Account:
     """Raises AttemptFailed where the job requires a user that this node can't give it."""
-    if user.required and sandbox.kind == PROCESS and user != User():
+    if user.required and sandbox.kind == PROCESS and user != ProcessUser():
         raise AttemptFailed(
             "INTERNAL",
             "this node can't run jobs as another user (resource_config.user): its jobs run without a sandbox; remove "

@@ -11,6 +11,8 @@ from app.domain.spec.rules.image import image_of, refuse_foreign_image
 from app.host.gpu_devices import GPU_LIBRARIES
 from app.host.images import lack_of_images
 from app.host.overlays import UPPER
+from app.services.access import image_policies
+from app.services.rows import Session
 from config.settings import Settings
 from trainyard.protocol.run_spec import ImageEnvironment, RunSpec
 from workers.attempt_failed import AttemptFailed
@@ -83,6 +85,14 @@ def _with_image(
     if document.tasks:  # the programs are the roles'
         return made
     return replace(made, spec=program_in(made, made.spec, document.training_config.framework))
+
+
+def refuse_foreign_images(session: Session, project: str, document: JobDocument) -> None:
+    """The project's list may have changed since the job was accepted. Raises AttemptFailed."""
+    try:
+        image_policies.refuse_foreign_images(session, project, document)
+    except BadSpec as error:
+        raise AttemptFailed("INVALID_CONFIG", f"{error.field}: {error.message}") from error
 
 
 def program_in(image: JobImage, spec: RunSpec, framework: Framework) -> RunSpec:

@@ -9,14 +9,14 @@ from app.domain.spec.model import CLAIM, CODE, DATA, EMPTY, FILES, MEMORY, MODEL
 from app.storage.beneath import resolved
 from trainyard.protocol.run_spec import RunSpec
 from workers.attempt_failed import AttemptFailed
-from workers.prepare.inputs.input_library import Library, Sources
-from workers.prepare.job_claims import claim_mounted
+from workers.prepare.inputs.input_library import JobInputs, Library
+from workers.prepare.volume_claims import claim_mounted
 from workers.run_dir.layout import RunDirectory
 from workers.sandbox.launcher import inherited_libraries
 from workers.sandbox.mounts import mounts
 from workers.sandbox.placements import ImageConflict, PlacementConflict
 from workers.sandbox.sandbox import BUBBLEWRAP, Sandbox
-from workers.sandbox.spec import FilesystemView, Placement
+from workers.sandbox.spec import FILES_MODE, FilesystemView, PlacedPath
 
 FILES_MB = 1  # all files of a document have at most a quarter
 EMPTY_DIRECTORIES, LINKS = "empty", "model"  # in the run directory
@@ -29,12 +29,12 @@ class Mounted:
     """
 
     spec: RunSpec
-    placements: tuple[Placement, ...] = ()
+    placements: tuple[PlacedPath, ...] = ()
     claims: tuple[Path, ...] = ()
 
 
 def with_mounts(
-    spec: RunSpec, document: JobDocument, sources: Sources, run: RunDirectory, sandbox: Sandbox, library: Library
+    spec: RunSpec, document: JobDocument, sources: JobInputs, run: RunDirectory, sandbox: Sandbox, library: Library
 ) -> Mounted:
     """Makes directories in the run directory, and new claims. Raises AttemptFailed where a claim or a part of an input
     does not exist.
@@ -82,28 +82,29 @@ def _moved(path: str, old: Path, new: str) -> str:
     return str(Path(new, Path(path).relative_to(old))) if path and Path(path).is_relative_to(old) else path
 
 
-def _placement(number: int, mount: Mount, sources: Sources, run: RunDirectory, library: Library) -> Placement:
+def _placement(number: int, mount: Mount, sources: JobInputs, run: RunDirectory, library: Library) -> PlacedPath:
     target = Path(mount.path)
     if mount.type == MEMORY:
-        return Placement(target=target, size_mb=mount.size_mb)
+        return PlacedPath(target=target, size_mb=mount.size_mb)
     if mount.type == FILES:
         files = {file.name: file.content for file in mount.files}
         if mount.sub_path:
-            return Placement(target=target, text=files[mount.sub_path])
-        return Placement(target=target, size_mb=FILES_MB, files=tuple(files.items()))
+            return PlacedPath(target=target, text=files[mount.sub_path], mode=mount.mode or FILES_MODE)
+        mode = mount.mode or FILES_MODE
+        return PlacedPath(target=target, size_mb=FILES_MB, files=tuple(files.items()), mode=mode)
     if mount.type == EMPTY:
         directory = run.path / EMPTY_DIRECTORIES / str(number)
         directory.mkdir(parents=True, exist_ok=True)
-        return Placement(target=target, source=directory, writable=True)
+        return PlacedPath(target=target, source=directory, writable=True)
     if (found := _input_of(mount, sources, run)) is not None:
         base, allowed = found
-        return Placement(target=target, source=_part(number, mount, base, allowed, library))
+        return PlacedPath(target=target, source=_part(number, mount, base, allowed, library))
     part = run.output.joinpath(mount.sub_path)
     part.mkdir(parents=True, exist_ok=True)
-    return Placement(target=target, source=_part(number, mount, run.output, [run.output], library), writable=True)
+    return PlacedPath(target=target, source=_part(number, mount, run.output, [run.output], library), writable=True)
 
 
-def _input_of(mount: Mount, sources: Sources, run: RunDirectory) -> tuple[Path, Sequence[Path]] | None:
+def _input_of(mount: Mount, sources: JobInputs, run: RunDirectory) -> tuple[Path, Sequence[Path]] | None:
     """The input, and the paths in which its files lie; None for the output directory."""
     if mount.type == DATA:
         data = sources.data[mount.source]

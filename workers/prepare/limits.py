@@ -7,16 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from app.domain.spec.frameworks.requirements import FULL, OWN_SCOPE
-from app.domain.spec.model import ResourceConfig
+from app.domain.spec.frameworks.requirements import FULL, OWN_SCOPE, READ_LIMITS, WRITE_LIMITS, how_to_offer
+from app.domain.spec.model import ResourceConfig, ResourceLimits
 from app.domain.spec.role_documents import document_of
-from app.services.attempts.work_orders import Work
+from app.services.attempts.work_orders import WorkOrder
 from config.settings import Settings
 from workers.attempt_failed import AttemptFailed
 from workers.rank.resource_limits import LOCKED_MB, OPEN_FILES, PROCESSES, STACK_MB, most_possible
 from workers.sandbox import control_groups
-from workers.sandbox.control_groups import CONTROLLERS, Hierarchies, Limits, find_hierarchies
+from workers.sandbox.control_groups import CONTROLLERS, DISKS, GroupLimits, Hierarchies, find_hierarchies
 from workers.sandbox.cores import OwnCores, take_cores
+from workers.sandbox.disk_rates import DiskRates
 from workers.sandbox.sandbox import BUBBLEWRAP, Sandbox
 
 # Two cores bore 128 processes of a job that all compute; 512 cost other jobs an attempt
@@ -32,13 +33,13 @@ _COUNTS_APART = (5, 14)
 class LimitsHere:
     """Limits of an attempt on this node, and what holds them."""
 
-    limits: Limits  # of all processes together
+    limits: GroupLimits  # of all processes together
     groups: Hierarchies
     cores: OwnCores
     of_processes: Mapping[str, Any]  # of each, for workers.rank.resource_limits
 
 
-def limits_here(work: Work, settings: Settings, sandbox: Sandbox) -> LimitsHere:
+def limits_here(work: WorkOrder, settings: Settings, sandbox: Sandbox) -> LimitsHere:
     """Raises AttemptFailed where this node can't hold a limit that the job requires."""
     resources, groups = work.document.resource_config, find_hierarchies()
     if FULL in settings.node.sandbox_least and groups.parents.keys() != set(CONTROLLERS):  # lost since it was placed
@@ -63,11 +64,15 @@ def with_most_processes(settings: Settings, *, ranks: int) -> Settings:
     return replace(settings, node=replace(settings.node, max_processes=most))
 
 
-def limits_of(resources: ResourceConfig, settings: Settings, groups: Hierarchies) -> Limits:
+def limits_of(resources: ResourceConfig, settings: Settings, groups: Hierarchies) -> GroupLimits:
     """Raises AttemptFailed where this node can't hold a limit that the job requires."""
     asked = resources.limits
-    wanted = Limits(memory_mb=asked.ram_mb, cpus=asked.cpu_cores, processes=asked.processes)
-    if asked.required and (missing := sorted(wanted.controllers - groups.parents.keys())):
+    wanted = GroupLimits(
+        memory_mb=asked.ram_mb, cpus=asked.cpu_cores, processes=asked.processes, disks=_disk_rates(asked)
+    )
+    if asked.required:
+        _refuse_rates_without_groups(asked, groups)
+    if asked.required and (missing := sorted(wanted.controllers - {DISKS} - groups.parents.keys())):
         raise AttemptFailed(
             "INTERNAL",
             f"this node can't hold resource_config.limits: it may make no control groups for {', '.join(missing)}; run "
@@ -78,6 +83,23 @@ def limits_of(resources: ResourceConfig, settings: Settings, groups: Hierarchies
         memory_mb=wanted.memory_mb or _default_memory(resources, settings),
         processes=wanted.processes or settings.node.max_processes,
     )
+
+
+def _disk_rates(asked: ResourceLimits) -> DiskRates:
+    return DiskRates(
+        read_bytes=asked.read_mb_per_second << 20,
+        written_bytes=asked.write_mb_per_second << 20,
+        reads=asked.reads_per_second,
+        writes=asked.writes_per_second,
+    )
+
+
+def _refuse_rates_without_groups(asked: ResourceLimits, groups: Hierarchies) -> None:
+    """Raises AttemptFailed."""
+    wanted = {READ_LIMITS: asked.bind_reads, WRITE_LIMITS: asked.bind_writes}
+    for word, is_asked in wanted.items():
+        if is_asked and word not in groups.held_rates:
+            raise AttemptFailed("INTERNAL", f"this node can't hold resource_config.limits: {how_to_offer(word)}")
 
 
 def resource_limits_of(
@@ -99,7 +121,7 @@ def resource_limits_of(
     return {name: amount for name, amount in found.items() if amount}
 
 
-def reserved_cores(work: Work) -> int:
+def reserved_cores(work: WorkOrder) -> int:
     """Of this node: of all instances of roles together, none if one of them reserves none and may have any."""
     if not work.document.tasks:
         return work.document.resource_config.cpu_cores

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from app.domain.spec.frameworks.requirements import OWN_USER
 from app.host.gpu_devices import closed_files
-from app.host.own_users import Source, as_user, lack_by, recorded_lack, stage, staged, uid_range
+from app.host.own_users import OwnedPath, as_user, lack_by, recorded_lack, stage, staged, uid_range
 from config.settings import Settings
 from workers.attempt_failed import AttemptFailed
 from workers.sandbox.own_user import NoFreeUser, OwnUser, take_user
@@ -152,7 +152,7 @@ def _may_read(user: OwnUser, path: Path) -> bool:
 def _reads(user: OwnUser, top: Path, path: Path) -> bool:
     """Whether the user reads this file, or lists this directory, which is or lies below ``top``."""
     try:
-        namespace = stage(user.namespace, [Source(top, is_mapped=False)])
+        namespace = stage(user.namespace, [OwnedPath(top, is_mapped=False)])
     except OSError:
         return False
     at = staged(0) / path.relative_to(top)

@@ -25,7 +25,6 @@ from app.database.engine import Database
 from app.database.from_settings import open_database
 from app.domain.spec.hyperparameters import parsing
 from app.domain.spec.hyperparameters.parsing import InvalidHyperparameter
-from app.domain.spec.inference import TRAINING, kind_of
 from app.domain.spec.locations.code import is_git
 from app.domain.spec.locations.paths import NO_MODEL
 from app.domain.spec.model import JobDocument
@@ -46,14 +45,14 @@ from workers.prepare.confined_program import end, environment
 from workers.prepare.files.inspection import inspect_file
 from workers.prepare.grading.run import run_grader
 from workers.prepare.image_preflight import inspect_image
-from workers.prepare.inputs.input_library import Library, Sources
+from workers.prepare.inputs.input_library import JobInputs, Library
 from workers.prepare.inputs.model_weights import with_result_here
 from workers.prepare.inspection_report import Report
 from workers.prepare.own_user import borrowed_user
 from workers.prepare.packages.preflight import inspect_packages
 from workers.prepare.preflight_answer import answer
 from workers.prepare.prepare import find_sources, input_fields, library_for
-from workers.prepare.preview import Preview, all_local, has_weights, identities
+from workers.prepare.preview import PreviewLibrary, all_local, has_weights, identities
 from workers.prepare.private_paths import private_paths
 from workers.prepare.programs.program import job_environment
 from workers.rank.spec_sections import training_config
@@ -112,7 +111,7 @@ def inspect_inputs(settings: Settings, db: Database, question: PreflightRequest)
 
 def _inspect_training(settings: Settings, db: Database, question: PreflightRequest, document: JobDocument) -> Report:
     began, limit = time.monotonic(), settings.preflight.timeout_seconds
-    library = Preview.of(
+    library = PreviewLibrary.of(
         library_for(settings, db, question["project"], opened_secrets(settings, question["sealed_secrets"])),
         fetch_bytes=settings.preflight.fetch_bytes,
     )
@@ -145,7 +144,7 @@ def _inspect_script(settings: Settings, db: Database, question: PreflightRequest
     secrets = opened_secrets(settings, question["sealed_secrets"])
     code: Report = {}
     if is_git(document.training_config.framework.custom_code_dir or ""):
-        library = Preview.of(
+        library = PreviewLibrary.of(
             library_for(settings, db, question["project"], secrets), fetch_bytes=settings.preflight.fetch_bytes
         )
         try:
@@ -186,7 +185,7 @@ def _patiently(find: Callable[[], Answer]) -> Answer:
 
 
 def _fingerprint(
-    settings: Settings, question: PreflightRequest, document: JobDocument, sources: Sources, library: Library
+    settings: Settings, question: PreflightRequest, document: JobDocument, sources: JobInputs, library: Library
 ) -> str:
     """The fingerprint of fetched inputs; for local files the coordinator computes it before it starts a preflight.
 
@@ -199,7 +198,7 @@ def _fingerprint(
 
 def _framework(question: PreflightRequest, document: JobDocument) -> str:
     training = document.training_config
-    if not question.get("job_id") and training.base_model.model_id == NO_MODEL:
+    if not question.get("job_id") and training.base_model.model_id == NO_MODEL and document.inference is None:
         return parsing.CUSTOM  # custom jobs may have no model
     return training.framework.type
 
@@ -212,7 +211,7 @@ def _hyperparameters(document: JobDocument) -> dict[str, Any]:
         raise AttemptFailed("INVALID_CONFIG", error.message) from error
 
 
-def _spec(question: PreflightRequest, document: JobDocument, sources: Sources, values: dict[str, Any]) -> RunSpec:
+def _spec(question: PreflightRequest, document: JobDocument, sources: JobInputs, values: dict[str, Any]) -> RunSpec:
     """The specification that a rank would get, as far as it is known before placement."""
     training, resources = document.training_config, training_of(document).resource_config
     return RunSpec(
@@ -225,18 +224,17 @@ def _spec(question: PreflightRequest, document: JobDocument, sources: Sources, v
         output_config=document.output_config.to_json(),
         hyperparameters=values,
         **input_fields(sources),
+        inference=document.inference.to_json() if document.inference is not None else {},
         world_size=resources.gpu_count * resources.node_count,
     )
 
 
 def _inspect(
-    settings: Settings, spec: RunSpec, sources: Sources, library: Library, seconds: float, *, has_weights: bool
+    settings: Settings, spec: RunSpec, sources: JobInputs, library: Library, seconds: float, *, has_weights: bool
 ) -> Report:
     began = time.monotonic()
     if spec.framework == parsing.CUSTOM:
         return {"left_out": [OF_SCRIPTS]}
-    if (kind := kind_of(spec.training_type)) != TRAINING:
-        return {"left_out": [inspections.NOT_TRAINING.format(kind)]}
     try:
         sandbox = _sandbox(settings, spec)
     except SandboxUnavailable as error:

@@ -22,9 +22,9 @@ from app.domain.spec.rules.model import is_drawn, is_without_model
 from app.domain.spec.secrets import MODEL_PATH, source_path, with_secrets
 from app.domain.units import WHOLE
 from app.models import Job
-from app.services.access import claims
+from app.services.access import volume_claims
 from app.services.access.egress import without_services
-from app.services.attempts.work_orders import Work
+from app.services.attempts.work_orders import WorkOrder
 from app.services.nodes import project_demands
 from app.services.requests.storage_access import reading_rules
 from app.storage.storage import Storage
@@ -37,7 +37,7 @@ from workers.fetching.uris import shown
 from workers.images.named_field import naming
 from workers.job_secrets import opened_secrets
 from workers.prepare.benchmark_files import find_benchmark_files
-from workers.prepare.inputs.input_library import Library, LocalData, Sources
+from workers.prepare.inputs.input_library import JobInputs, Library, LocalData
 from workers.prepare.inputs.kept_tokens import KeptTokens, with_kept_tokens
 from workers.prepare.inputs.model_files import digest_of
 from workers.prepare.inputs.model_weights import with_results
@@ -47,9 +47,8 @@ from workers.prepare.inputs.resolve_inputs import DataRequest, ModelRequest, fin
 from workers.prepare.inputs.resume_point import StartPoint, refuse_changed_reward
 from workers.prepare.inputs.uploaded_data import uploads_of
 from workers.prepare.job_account import account_of
-from workers.prepare.job_claims import refuse_new_outputs
 from workers.prepare.job_devices import device_files
-from workers.prepare.job_image import JobImage, with_image
+from workers.prepare.job_image import JobImage, refuse_foreign_images, with_image
 from workers.prepare.job_mounts import Mounted, check_placements, with_mounts
 from workers.prepare.limits import limits_here
 from workers.prepare.own_user import own_user_of
@@ -58,6 +57,7 @@ from workers.prepare.private_paths import private_paths
 from workers.prepare.programs.program import device_uuids, find_program, job_environment, program
 from workers.prepare.programs.roles import RolesHere, with_roles
 from workers.prepare.start import find_start
+from workers.prepare.volume_claims import refuse_new_outputs
 from workers.publishing.preflight import check_output
 from workers.run_dir.layout import RunDirectory, write_atomically
 from workers.sandbox.launcher import LaunchPlan
@@ -68,7 +68,7 @@ PROXY_PORT = 3128  # free, because the loopback is that of the attempt alone
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prepared:
+class PreparedAttempt:
     """An attempt that is ready to launch. Fetched files stay until its supervisor ends."""
 
     plan: LaunchPlan
@@ -81,13 +81,13 @@ class Prepared:
 
 
 def prepare(
-    settings: Settings, db: Database, storage: Storage, work: Work, run: RunDirectory, redaction: Redaction
-) -> Prepared:
+    settings: Settings, db: Database, storage: Storage, work: WorkOrder, run: RunDirectory, redaction: Redaction
+) -> PreparedAttempt:
     """Resolve and check all inputs, and write spec.json. Raises AttemptFailed with the precise cause."""
     redaction.add(texts_of(secrets := opened_secrets(settings, work.sealed_secrets)))  # before anything can log them
     required = _checked_demands(settings, db, work)  # first: it is quick, and what is fetched next may not be
     library = library_for(settings, db, work.project, secrets)
-    sources, model = with_results(db, storage, work, find_sources(library, work.framework, work.document), run.path)
+    work, sources, model = with_results(db, storage, work, find_sources(library, work.framework, work.document), run)
     inputs = read_inputs(library, work.document.training_config.base_model, sources)
     weights = "" if work.is_training else digest_of(_model_paths(sources), library.opened)
     start = find_start(storage, work, run, sources, weights)
@@ -117,17 +117,22 @@ def prepare(
         cores=held.cores,
         role_environments=roles.environments,
     )
-    return Prepared(
+    return PreparedAttempt(
         plan=plan, start=start, redaction=redaction, tokens=tokens, image=image, packages=packages, inputs=inputs
     )
 
 
-def _model_paths(sources: Sources) -> list[Path]:
+def _model_paths(sources: JobInputs) -> list[Path]:
     return [found.path for found in (sources.model, sources.tokenizer) if found is not None]
 
 
 def confinement_of(
-    settings: Settings, work: Work, view: FilesystemView, image: JobImage, sandbox: Sandbox, required: Collection[str]
+    settings: Settings,
+    work: WorkOrder,
+    view: FilesystemView,
+    image: JobImage,
+    sandbox: Sandbox,
+    required: Collection[str],
 ) -> SandboxSpec:
     """``required``: capabilities, as of ``_checked_demands``. Raises AttemptFailed."""
     resources = work.document.resource_config
@@ -141,19 +146,20 @@ def confinement_of(
     )
 
 
-def has_own_network(settings: Settings, work: Work) -> bool:
+def has_own_network(settings: Settings, work: WorkOrder) -> bool:
     """Whether the ranks have loopback alone; those of several nodes must reach each other."""
     node = settings.node
     return not work.is_gang and node.network != HOST_NETWORK and node.sandbox not in WITHOUT_NAMESPACES
 
 
-def _checked_demands(settings: Settings, db: Database, work: Work) -> set[str]:
-    """Capabilities that the job, its project or the node's operator requires. Raises AttemptFailed where they want a
-    network of its own or a second lock, and the ranks would have none, and where nothing could be published.
+def _checked_demands(settings: Settings, db: Database, work: WorkOrder) -> set[str]:
+    """Capabilities that the job, its project or the node's operator requires. Raises AttemptFailed where the ranks
+    lack the network or the second lock that these want, nothing could be published, or the project forbids an image.
     """
     with db.read() as session:
         words = project_demands.of_project(session, work.project).words
-        may_make_claims = claims.may_create(session, work.project)
+        may_make_claims = volume_claims.may_create(session, work.project)
+        refuse_foreign_images(session, work.project, work.document)
     required = {*words, *work.document.scheduling_config.required_capabilities, *settings.node.sandbox_least}
     if NETWORK in required and not has_own_network(settings, work):
         raise AttemptFailed("INVALID_CONFIG", f"scheduling_config.required_capabilities: {NOT_ON_SEVERAL}")
@@ -167,7 +173,7 @@ def _checked_demands(settings: Settings, db: Database, work: Work) -> set[str]:
     return required
 
 
-def proxy_port(settings: Settings, work: Work) -> int:
+def proxy_port(settings: Settings, work: WorkOrder) -> int:
     """Where ranks without the machine's network find the gate to their project's services; 0 where they need none.
 
     Raises AttemptFailed when nothing is left in the list that the job was submitted with.
@@ -225,7 +231,7 @@ def library_for(settings: Settings, db: Database, project: str, secrets: Mapping
 
     def may_make_claims() -> bool:
         with db.read() as session:
-            return claims.may_create(session, project)
+            return volume_claims.may_create(session, project)
 
     return Library(
         rules=reading_rules(settings),
@@ -240,7 +246,7 @@ def library_for(settings: Settings, db: Database, project: str, secrets: Mapping
     )
 
 
-def find_sources(library: Library, framework: str, document: JobDocument) -> Sources:
+def find_sources(library: Library, framework: str, document: JobDocument) -> JobInputs:
     """The job's model, data and script on this machine, fetched if necessary. Raises AttemptFailed."""
     training, base = document.training_config, document.training_config.base_model
     custom = framework == parsing.CUSTOM
@@ -257,7 +263,7 @@ def find_sources(library: Library, framework: str, document: JobDocument) -> Sou
     )
     models, data = find(library, wanted, data_requests(document.data_config, library.secrets, custom=custom))
     found_model = models.pop() if judging else None
-    return Sources(
+    return JobInputs(
         model=None if is_without_model(base, custom=alone) else models[0],
         tokenizer=models[-1] if base.tokenizer_id else None,
         data=tuple(data),
@@ -315,7 +321,7 @@ def sources_document(data: Sequence[LocalData]) -> tuple[dict[str, Any], ...]:
     )
 
 
-def input_fields(sources: Sources) -> dict[str, Any]:
+def input_fields(sources: JobInputs) -> dict[str, Any]:
     """The fields of a RunSpec that name the job's inputs on this machine."""
     model, tokenizer, reward, reward_model = sources.model, sources.tokenizer, sources.reward, sources.reward_model
     return {
@@ -330,9 +336,12 @@ def input_fields(sources: Sources) -> dict[str, Any]:
     }
 
 
-def make_spec(work: Work, run: RunDirectory, sources: Sources, start: StartPoint, *, proxy_port: int = 0) -> RunSpec:
+def make_spec(
+    work: WorkOrder, run: RunDirectory, sources: JobInputs, start: StartPoint, *, proxy_port: int = 0
+) -> RunSpec:
     """The specification that agent and ranks read. Never contains a secret: those are passed by environment."""
     on_gpus = all(not device.is_cpu and not device.simulated for device in work.devices)
+    kept = work.document.interactive_config.keep_on_failure_seconds if work.framework == parsing.CUSTOM else 0
     return RunSpec(
         job_id=work.job_id,
         attempt=work.attempt,
@@ -365,13 +374,11 @@ def make_spec(work: Work, run: RunDirectory, sources: Sources, start: StartPoint
         ram_mb=work.document.resource_config.limits.ram_mb,
         proxy_port=proxy_port,
         terminal=work.document.interactive_config.terminal,
-        keep_seconds=work.document.interactive_config.keep_on_failure_seconds
-        if work.framework == parsing.CUSTOM
-        else 0,
+        keep_seconds=kept,
     )
 
 
-def _output_config(work: Work) -> OutputConfig:
+def _output_config(work: WorkOrder) -> OutputConfig:
     """The job's output_config, with a default save schedule from its first node where it sets none."""
     output = work.document.output_config
     checkpoint = output.checkpoint
@@ -381,7 +388,7 @@ def _output_config(work: Work) -> OutputConfig:
     return output.changed(checkpoint=checkpoint.changed(save_strategy="epoch", save_epochs=interval))
 
 
-def _hyperparameters(work: Work) -> dict[str, Any]:
+def _hyperparameters(work: WorkOrder) -> dict[str, Any]:
     try:
         return parsing.parse(work.framework, work.training_type, work.document.training_config.hyperparameters)
     except parsing.InvalidHyperparameter as error:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from workers.fetching.digests import Digests
-from workers.prepare.inputs.input_library import Library, LocalModel, Sources
+from workers.prepare.inputs.input_library import JobInputs, Library, LocalModel
 
 
 class _NoDigests(Digests):
@@ -19,11 +19,11 @@ class _NoDigests(Digests):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Preview(Library):
+class PreviewLibrary(Library):
     """Computes no digests of local files and fetches no weights of remote models."""
 
     @classmethod
-    def of(cls, library: Library, *, fetch_bytes: int) -> "Preview":
+    def of(cls, library: Library, *, fetch_bytes: int) -> "PreviewLibrary":
         """The same library with a limit on fetched bytes."""
         values = {each.name: getattr(library, each.name) for each in fields(library)}
         return cls(**{**values, "fetch_bytes": fetch_bytes, "without_weights": True})
@@ -38,13 +38,14 @@ def has_weights(model: LocalModel, library: Library) -> bool:
     return not model.path.is_relative_to(library.cache_dir)
 
 
-def all_local(sources: Sources, library: Library) -> bool:
+def all_local(sources: JobInputs, library: Library) -> bool:
     """Whether nothing was fetched; then the coordinator already knew the fingerprint."""
     paths = [model.path for model in _models(sources)] + [file.path for data in sources.data for file in data.files]
+    paths += sources.benchmark_files.values()
     return not any(path.is_relative_to(library.cache_dir) for path in paths)
 
 
-def identities(sources: Sources) -> list[Any]:
+def identities(sources: JobInputs) -> list[Any]:
     """Values that change with the content of any file, independent of where fetched files were stored."""
     found: list[Any] = [
         [data.location, file.name, file.sha256 or _facts(file.path)] for data in sources.data for file in data.files
@@ -53,10 +54,11 @@ def identities(sources: Sources) -> list[Any]:
         found += [[path.name, *_facts(path)] for path in sorted(model.path.iterdir())]
     if sources.reward is not None:
         found.append([sources.reward.name, *_facts(sources.reward)])
+    found += [[location, *_facts(path)] for location, path in sorted(sources.benchmark_files.items())]
     return found
 
 
-def _models(sources: Sources) -> Iterator[LocalModel]:
+def _models(sources: JobInputs) -> Iterator[LocalModel]:
     return (model for model in (sources.model, sources.tokenizer, sources.reward_model) if model is not None)
 
 

@@ -6,22 +6,24 @@ from pathlib import Path
 
 from app.domain.spec.frameworks.custom import checkpoint_glob
 from app.domain.spec.inference import EVALUATION
-from app.services.attempts.work_orders import Work
+from app.services.attempts.work_orders import WorkOrder
 from app.storage.storage import Storage
-from workers.prepare.finished_shards import Inputs, restore_shards
-from workers.prepare.inputs.input_library import Sources
+from workers.prepare.finished_shards import ShardInputs, restore_shards
+from workers.prepare.inputs.input_library import JobInputs
 from workers.prepare.inputs.resume_point import StartPoint, choose_start, refuse_changed_data
 from workers.rank.script_checkpoints import FILES
 from workers.run_dir.layout import RunDirectory
 
 
-def find_start(storage: Storage, work: Work, run: RunDirectory, sources: Sources, weights: str = "") -> StartPoint:
+def find_start(
+    storage: Storage, work: WorkOrder, run: RunDirectory, sources: JobInputs, weights: str = ""
+) -> StartPoint:
     """The checkpoint to resume from, or the finished shards, made with the model of digest ``weights``.
 
     Raises AttemptFailed and OSError.
     """
     if not work.is_training:
-        inputs = Inputs(data=sources.data, weights=weights)
+        inputs = ShardInputs(data=sources.data, weights=weights)
         start = restore_shards(storage, work.shards, run.output, run.path / "resume", inputs)
         return replace(start, step=len(start.shards)) if work.kind == EVALUATION else start
     start = choose_start(storage, work.resume, run.path / "resume")

@@ -52,7 +52,7 @@ def _copy(request: Mapping[str, Any], order: PublishOrder | None, heart: Progres
 def _push(request: Mapping[str, Any], order: PublishOrder | None) -> dict[str, Any]:
     from workers.publishing import hub  # noqa: PLC0415 – each kind of place needs other large libraries
 
-    repository = hub.Repository(**request["repository"], token=request["secrets"].get("hub_token", ""))
+    repository = hub.HubRepository(**request["repository"], token=request["secrets"].get("hub_token", ""))
     if order is None:
         hub.check(repository)
         return {}

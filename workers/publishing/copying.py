@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, Protocol
 from app.storage.beneath import RefusedFile, directory_opened, file_opened
 from app.storage.trees import source_of
 from workers.publishing.failures import AlreadyClaimed, NotPublished
-from workers.publishing.orders import File, PublishOrder
+from workers.publishing.orders import PublishedFile, PublishOrder
 from workers.publishing.streams import stream_opened
 
 MARKER = ".trainyard.json"
@@ -44,7 +44,7 @@ class PublishTarget(Protocol):
         """Write a small file atomically, replacing another."""
         ...
 
-    def put(self, folder: str, file: File, source: BinaryIO, arrived: Arrived) -> None:
+    def put(self, folder: str, file: PublishedFile, source: BinaryIO, arrived: Arrived) -> None:
         """The same with an open file of any size, or a stream."""
         ...
 
@@ -108,7 +108,7 @@ def _fill(place: PublishTarget, folder: str, order: PublishOrder, before: set[st
     place.write(folder, MARKER, _marker(order, complete=True))
 
 
-def _put(place: PublishTarget, folder: str, file: File, source: BinaryIO, arrived: Arrived) -> None:
+def _put(place: PublishTarget, folder: str, file: PublishedFile, source: BinaryIO, arrived: Arrived) -> None:
     wanted = (file.size_bytes, file.sha256)
     if place.digest(folder, file.path, arrived) == wanted:
         return  # an earlier try got this far
@@ -118,7 +118,7 @@ def _put(place: PublishTarget, folder: str, file: File, source: BinaryIO, arrive
 
 
 @contextlib.contextmanager
-def _opened(directory: Path, file: File) -> Iterator[BinaryIO]:
+def _opened(directory: Path, file: PublishedFile) -> Iterator[BinaryIO]:
     """A file of the model; a link in the directory stands for its target file, as when its digest was recorded."""
     try:
         with directory_opened(directory) as root, file_opened(root, source_of(directory, file.path)) as source:

@@ -15,14 +15,14 @@ from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils.sha import git_hash
 
 from workers.publishing.failures import NotPublished
-from workers.publishing.orders import File, PublishOrder
+from workers.publishing.orders import PublishedFile, PublishOrder
 
 PASSING = frozenset({408, 409, 412, 425, 429, 500, 502, 503, 504})
 LEFT_OUT = frozenset({".git", ".cache"})  # folders that the client never uploads
 
 
 @dataclass(frozen=True, kw_only=True)
-class Repository:
+class HubRepository:
     """A repository on the hub; ``token`` is the job's, empty for the node's own."""
 
     name: str
@@ -30,7 +30,7 @@ class Repository:
     token: str = ""
 
 
-def check(repository: Repository) -> None:
+def check(repository: HubRepository) -> None:
     """Check, as far as the hub reports it, that the token may write there. Raises NotPublished."""
     with _explaining(repository):
         who = _api(repository).whoami()
@@ -45,7 +45,7 @@ def check(repository: Repository) -> None:
         )
 
 
-def push(repository: Repository, order: PublishOrder) -> str:
+def push(repository: HubRepository, order: PublishOrder) -> str:
     """Push the model, creating the repository if necessary; returns its URL. Raises NotPublished."""
     api = _api(repository)
     files = [file for file in order.files if not LEFT_OUT & set(file.path.split("/"))]
@@ -65,7 +65,7 @@ def push(repository: Repository, order: PublishOrder) -> str:
     return str(url)
 
 
-def _is_same(held: object, file: File, order: PublishOrder) -> bool:
+def _is_same(held: object, file: PublishedFile, order: PublishOrder) -> bool:
     """Large files are identified by their SHA-256, others by their git blob id."""
     if not isinstance(held, RepoFile) or held.size != file.size_bytes:
         return False
@@ -74,7 +74,7 @@ def _is_same(held: object, file: File, order: PublishOrder) -> bool:
     return held.blob_id == git_hash((order.source / file.path).read_bytes())
 
 
-def _api(repository: Repository) -> HfApi:
+def _api(repository: HubRepository) -> HfApi:
     if not repository.token and get_token() is None:
         raise NotPublished(
             "there is no token; give output_config.hub_token, or have the administrator set HF_TOKEN on the nodes"
@@ -83,7 +83,7 @@ def _api(repository: Repository) -> HfApi:
 
 
 @contextmanager
-def _explaining(repository: Repository) -> Iterator[None]:
+def _explaining(repository: HubRepository) -> Iterator[None]:
     try:
         yield
     except OfflineModeIsEnabled as error:

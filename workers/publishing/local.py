@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import BinaryIO
 
 from app.storage.failures import PERMANENT
-from app.storage.keys import TEMPORARY
+from app.storage.object_keys import TEMPORARY
 from trainyard.protocol.durability import sync
 from workers.publishing.copying import Arrived, digest_of
 from workers.publishing.failures import AlreadyClaimed, NotPublished
-from workers.publishing.orders import File
+from workers.publishing.orders import PublishedFile
 
 BLOCK_BYTES = 1 << 20
 STEP = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -74,7 +74,7 @@ class LocalTarget:
         with self._explaining(), self._replacing(folder, path) as target:
             target.write(data)
 
-    def put(self, folder: str, file: File, source: BinaryIO, arrived: Arrived) -> None:
+    def put(self, folder: str, file: PublishedFile, source: BinaryIO, arrived: Arrived) -> None:
         with self._explaining(), self._replacing(folder, file.path) as target:
             while block := source.read(BLOCK_BYTES):
                 target.write(block)

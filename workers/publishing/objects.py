@@ -10,11 +10,11 @@ from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 from fsspec.callbacks import Callback
 
 from app.storage.failures import PERMANENT
-from workers.fetching.addresses import Gate
+from workers.fetching.addresses import GuardedSockets
 from workers.fetching.filesystems import is_denied
 from workers.publishing.copying import Arrived, digest_of
 from workers.publishing.failures import AlreadyClaimed, NotPublished
-from workers.publishing.orders import File
+from workers.publishing.orders import PublishedFile
 
 BLOCK_BYTES = 8 << 20
 PARALLEL_PARTS = 2  # of up to 50 MB each, in memory
@@ -24,7 +24,7 @@ PROBE = ".trainyard-probe-"
 class ObjectTarget:
     """``root`` is bucket/prefix in an s3fs file system that holds the service's keys, and connects by ``gate``."""
 
-    def __init__(self, files: s3fs.S3FileSystem, root: str, token: str, gate: Gate | None = None) -> None:
+    def __init__(self, files: s3fs.S3FileSystem, root: str, token: str, gate: GuardedSockets | None = None) -> None:
         self._fs = files
         self._gate = gate
         self._root = root.rstrip("/")
@@ -67,7 +67,7 @@ class ObjectTarget:
         with self._explaining():
             self._fs.pipe_file(self._at(folder, path), data)
 
-    def put(self, folder: str, file: File, source: BinaryIO, arrived: Arrived) -> None:
+    def put(self, folder: str, file: PublishedFile, source: BinaryIO, arrived: Arrived) -> None:
         kind, _ = mimetypes.guess_type(file.path)  # s3fs would guess from the descriptor's name
         options = {"ContentType": kind} if kind else {}
         with self._explaining():

@@ -7,7 +7,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, kw_only=True)
-class File:
+class PublishedFile:
     """``path`` is relative to the model's directory."""
 
     path: str
@@ -22,7 +22,7 @@ class PublishOrder:
     job_id: str
     job_name: str
     source: Path
-    files: tuple[File, ...]
+    files: tuple[PublishedFile, ...]
     weight_files: tuple[str, ...] = ()
     is_streamed: bool = False  # the source is the address of ``FileStreams`` in place of a directory
 
@@ -30,7 +30,7 @@ class PublishOrder:
         """The order as JSON; ``order_of`` reads it."""
         return {**vars(self), "source": str(self.source), "files": [vars(file) for file in self.files]}
 
-    def in_order(self) -> list[File]:
+    def in_order(self) -> list[PublishedFile]:
         """Weights first, and last the files that make a reader treat the directory as a model."""
         return sorted(self.files, key=lambda file: (self._rank(file.path), file.path))
 
@@ -44,6 +44,6 @@ class PublishOrder:
 
 def order_of(document: Mapping[str, Any]) -> PublishOrder:
     """The order from ``PublishOrder.document``."""
-    files = tuple(File(**file) for file in document["files"])
+    files = tuple(PublishedFile(**file) for file in document["files"])
     weights = tuple(document["weight_files"])
     return PublishOrder(**{**document, "source": Path(document["source"]), "files": files, "weight_files": weights})

@@ -2,7 +2,7 @@
 
 import logging
 
-from app.services.attempts.work_orders import Work
+from app.services.attempts.work_orders import WorkOrder
 from config.settings import Settings
 from workers.attempt_failed import AttemptFailed
 from workers.publishing.runner import Publication, Published, log_options, publish_options
@@ -10,7 +10,7 @@ from workers.publishing.runner import Publication, Published, log_options, publi
 log = logging.getLogger(__name__)
 
 
-def check_output(settings: Settings, work: Work) -> None:
+def check_output(settings: Settings, work: WorkOrder) -> None:
     """Check destination and token. Raises AttemptFailed for problems that only the user or the administrator can fix.
 
     Problems that may disappear before the training ends, such as an unavailable hub, are only logged. What a job has

@@ -10,7 +10,7 @@ from typing import Any
 
 from app.domain.spec.credentials import CREDENTIALS, OPTIONS, access_of
 from app.domain.spec.secrets import OUTPUT_PATH, credential_path
-from app.services.attempts.work_orders import Work
+from app.services.attempts.work_orders import WorkOrder
 from config.settings import Settings
 from workers.attempt_failed import AttemptFailed
 from workers.fetching.child.client import run_child
@@ -64,7 +64,7 @@ class PublishOptions:
         return bool(self.output_path or self.hub_repository)
 
 
-def publish_options(work: Work) -> PublishOptions:
+def publish_options(work: WorkOrder) -> PublishOptions:
     output = work.document.output_config
     return PublishOptions(
         output_path=output.output_path or "",
@@ -73,7 +73,7 @@ def publish_options(work: Work) -> PublishOptions:
     )
 
 
-def log_options(work: Work, folder: str = "") -> PublishOptions:
+def log_options(work: WorkOrder, folder: str = "") -> PublishOptions:
     """The destination of logs, or a folder in it."""
     place = (work.document.output_config.log_path or "").rstrip("/")
     return PublishOptions(output_path=f"{place}/{folder}" if place and folder else place, name="log_path")
@@ -87,7 +87,7 @@ class Publication:
     def __init__(
         self,
         settings: Settings,
-        work: Work,
+        work: WorkOrder,
         order: PublishOrder | None,
         *,
         options: PublishOptions | None = None,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from workers.publishing.failures import NotPublished
-from workers.publishing.orders import File
+from workers.publishing.orders import PublishedFile
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -76,7 +76,7 @@ class FileStreams:
 
 
 @contextlib.contextmanager
-def stream_opened(address: Path, file: File) -> Iterator[BinaryIO]:
+def stream_opened(address: Path, file: PublishedFile) -> Iterator[BinaryIO]:
     """A file from the ``FileStreams`` at the address; reading it raises NotPublished where it ends early.
 
     Raises OSError.
@@ -94,7 +94,7 @@ class _Whole(io.RawIOBase):
     write on after its file was measured.
     """
 
-    def __init__(self, connection: socket.socket, file: File) -> None:
+    def __init__(self, connection: socket.socket, file: PublishedFile) -> None:
         self._connection = connection
         self._file = file
         self._left = file.size_bytes

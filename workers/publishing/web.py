@@ -12,7 +12,7 @@ from workers.fetching.tokens import share_url, token_for
 from workers.fetching.uris import place
 from workers.publishing.copying import MARKER, Arrived, digest_of
 from workers.publishing.failures import AlreadyClaimed, NotPublished
-from workers.publishing.orders import File
+from workers.publishing.orders import PublishedFile
 
 BLOCK_BYTES = 1 << 20
 ANSWER_SECONDS = 120.0
@@ -62,7 +62,7 @@ class WebTarget:
         with self._requesting("PUT", self._at(folder, path), data) as answer:
             self._accept(answer)
 
-    def put(self, folder: str, file: File, source: BinaryIO, arrived: Arrived) -> None:
+    def put(self, folder: str, file: PublishedFile, source: BinaryIO, arrived: Arrived) -> None:
         length = {"Content-Length": str(file.size_bytes)}
         with self._requesting("PUT", self._at(folder, file.path), _ProgressReader(source, arrived), length) as answer:
             self._accept(answer)

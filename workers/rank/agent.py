@@ -16,7 +16,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from app.host.landlock import stay_below
@@ -38,7 +38,7 @@ from trainyard.protocol.run_spec import RunSpec
 from workers.rank import mpi
 from workers.rank.environment import own_python, rank_command, rank_environment
 from workers.rank.keeping import Keeping
-from workers.rank.rank_process import as_rank, spawn_rank
+from workers.rank.rank_process import ForkRank, as_rank, starter
 from workers.rank.resource_limits import limit_resources
 from workers.rank.role_processes import RoleProcesses
 from workers.rank.role_ranks import RoleRanks
@@ -51,9 +51,6 @@ EXIT_STOPPED, NOT_EXECUTABLE, NOT_FOUND = 143, 126, 127  # as of shells
 PORTS = (20000, 32000)
 LOOPBACK = "127.0.0.1"
 PROXY_BACKLOG = 128
-
-# The pid of a rank that was forked: of its spec, command, directory, log and environment; None: it starts as a program.
-ForkRank = Callable[[RunSpec, Sequence[str], Path, int, Mapping[str, str]], int | None]
 
 
 def main() -> int:
@@ -181,17 +178,14 @@ class RankAgent:
                 self._spec, command, environments, self._log_fds, self._mpi_nodes, prepare=lambda: as_rank(parent)
             )
             return  # the ranks open their logs through this process's descriptors
-        # A variable of the job may be one that libraries read when they are imported.
-        fork = self._fork_rank if not job_environment else None
+        start = starter(self._fork_rank, [job_environment])
         for local_rank, environment in enumerate(environments):
             command, log = rank_command(self._spec, self._spec_path, environment), self._log_fds[local_rank]
-            pid = fork(self._spec, command, directory, log, environment) if fork is not None else None
-            if pid is None:
-                try:
-                    pid = spawn_rank(command, directory, log, environment)
-                except OSError as error:
-                    self._not_started(self._spec.first_rank + local_rank, log, error)
-                    break
+            try:
+                pid = start(self._spec, command, directory, log, environment)
+            except OSError as error:
+                self._not_started(self._spec.first_rank + local_rank, log, error)
+                break
             self._ranks[pid] = self._spec.first_rank + local_rank
         for fd in self._log_fds:
             os.close(fd)
@@ -201,8 +195,9 @@ class RankAgent:
         if self._spec.checkpoint_glob and self._spec.node_rank == 0:
             self._collector = self._spawn_collector()
         environments = {name: self._role_environments.get(name, job_environment) for name in self._spec.role_names}
+        start = starter(self._fork_rank, environments.values())
         processes = RoleProcesses(
-            self._spec, self._spec_path, self._log_fds, environments, self._ranks, spawn_rank, self._not_started
+            self._spec, self._spec_path, self._log_fds, environments, self._ranks, start, self._not_started
         )
         self._environments = processes.environments()
         self._roles = RoleRanks(

@@ -11,10 +11,9 @@ from trainyard.protocol.role_instance import RoleInstance
 from trainyard.protocol.role_messages import RoleReport
 from trainyard.protocol.run_spec import RunSpec
 from workers.rank.environment import rank_command, rank_environment
+from workers.rank.rank_process import StartRank
 from workers.rank.role_environment import role_variables, spec_of
 from workers.rank.role_ranks import Actions
-
-Spawn = Callable[[list[str], Path, int, Mapping[str, str]], int]
 
 
 class RoleProcesses:
@@ -27,7 +26,7 @@ class RoleProcesses:
         log_fds: Sequence[int],
         environments: Mapping[str, Mapping[str, str]],
         ranks: dict[int, int],
-        spawn: Spawn,
+        start: StartRank,
         on_not_started: Callable[[int, int, OSError], None],
     ) -> None:
         self._spec = spec
@@ -35,7 +34,7 @@ class RoleProcesses:
         self._logs = dict(zip(spec.ranks, log_fds, strict=True))
         self._environments = environments
         self._ranks = ranks
-        self._spawn = spawn
+        self._start_rank = start
         self._on_not_started = on_not_started
 
     def actions(self, tell: Callable[[RoleReport], None]) -> Actions:
@@ -57,7 +56,7 @@ class RoleProcesses:
             environment = self._environment(instance, local_rank)
             command = self._command(instance, spec, environment)
             try:
-                pid = self._spawn(command, Path(spec.directory), self._logs[rank], environment)
+                pid = self._start_rank(spec, command, Path(spec.directory), self._logs[rank], environment)
             except OSError as error:
                 for each in instance.global_ranks[local_rank:]:
                     self._on_not_started(each, self._logs[each], error)

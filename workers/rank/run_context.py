@@ -62,7 +62,7 @@ class RunContext:
     def __init__(self, spec: RunSpec, session: Session) -> None:
         self.spec = spec
         self._session = session
-        self._handover: Handover | None = None
+        self._handover: CheckpointHandover | None = None
 
     @property
     def rank(self) -> int:
@@ -140,7 +140,7 @@ class RunContext:
                 _manifest.discard(directory)
                 raise
 
-        self._handover = Handover(complete)
+        self._handover = CheckpointHandover(complete)
 
     def _with_sources(self, saved: Saved) -> Saved:
         """A shard's position names data and model it was made of: a later attempt checks that these are the same."""
@@ -233,7 +233,7 @@ class RunContext:
         self._session.fail(error_type, message, stack)
 
 
-class Handover:
+class CheckpointHandover:
     """A checkpoint that is being written, hashed, synced to disk and offered by a thread of its own."""
 
     def __init__(self, work: Callable[[], object]) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from app.host.privacy import hide_from_same_user
 from app.host.process_options import allow_open_files, die_with_parent, prctl
-from workers.rank.sessions.loop import Loop
+from workers.rank.sessions.loop import EpollLoop
 from workers.relay.relay import LOCAL_BYTES, MOST_CONNECTIONS, MOST_STRANGERS, Relay
 
 _PR_SET_NO_NEW_PRIVS = 38
@@ -70,7 +70,7 @@ def _bind(listener: socket.socket, folder: str, name: str) -> None:
         os.close(directory)
 
 
-def _on_sigterm(loop: Loop, callback: Callable[[], None]) -> socket.socket:
+def _on_sigterm(loop: EpollLoop, callback: Callable[[], None]) -> socket.socket:
     """The socket has to be kept."""
     reader, writer = socket.socketpair()
     reader.setblocking(False)
@@ -95,7 +95,7 @@ def main() -> None:
     allow_open_files(_FILES)
     configuration = json.load(sys.stdin)
     directory, name = os.path.split(configuration["socket"])
-    loop = Loop()
+    loop = EpollLoop()
     relay = Relay(
         loop,
         configuration["token"],

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 from app.host.pipes import Pipes
-from workers.rank.sessions.loop import Loop, Watched
+from workers.rank.sessions.loop import EpollLoop, Watched
 from workers.relay.splice import Splice
 
 GREETING = re.compile(rb"TRAINYARD/1 ([\x21-\x7e]{1,180})\n")
@@ -32,7 +32,7 @@ NO_GREETING = "the first line is not TRAINYARD/1 and a token"
 _KEEPALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
 
 
-class Refused(Exception):
+class RelayRefused(Exception):
     """The client is not let in; the message is what it is answered."""
 
 
@@ -41,7 +41,7 @@ class Relay:
     listens. ``hands_over``: it may pass on a connection to take its place, as the session server does for ports.
     """
 
-    def __init__(self, loop: Loop, token: str, directory: int, name: str, *, what: str, hands_over: bool) -> None:
+    def __init__(self, loop: EpollLoop, token: str, directory: int, name: str, *, what: str, hands_over: bool) -> None:
         self._loop, self._token = loop, token.encode()
         self._directory, self._name, self._what = directory, name, what
         self._first = taken_over if hands_over else None
@@ -92,14 +92,14 @@ class Relay:
             accepting.want(reads=True, writes=False)
 
     def _heard(self, client: socket.socket, line: bytes) -> None:
-        """What a client has greeted with. Raises Refused, with the same words for every wrong token."""
+        """What a client has greeted with. Raises RelayRefused, with the same words for every wrong token."""
         greeting = GREETING.fullmatch(line) if len(line) <= MOST_GREETING_BYTES else None
         if greeting is None:
-            raise Refused(NO_GREETING)
+            raise RelayRefused(NO_GREETING)
         if not hmac.compare_digest(greeting[1], self._token):
-            raise Refused("the token is not that of this attempt")
+            raise RelayRefused("the token is not that of this attempt")
         if self._open >= MOST_CONNECTIONS:
-            raise Refused(f"more than {MOST_CONNECTIONS} connections are open")
+            raise RelayRefused(f"more than {MOST_CONNECTIONS} connections are open")
         self._open += 1
         self._connect(client, time.monotonic() + CONNECT_SECONDS)
 
@@ -140,7 +140,7 @@ class Stranger:
 
     def __init__(
         self,
-        loop: Loop,
+        loop: EpollLoop,
         client: socket.socket,
         on_line: Callable[[socket.socket, bytes], None],
         on_end: Callable[["Stranger"], None],
@@ -170,7 +170,7 @@ class Stranger:
         self._leave()
         try:
             self._on_line(self._client, self._line)
-        except Refused as error:
+        except RelayRefused as error:
             refuse(self._client, str(error))
 
     def _give_up(self) -> None:

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Callable
 
 from app.host.pipes import PIPE_BYTES, Pipes
-from workers.rank.sessions.loop import Loop
+from workers.rank.sessions.loop import EpollLoop
 
 ROUNDS = 4  # for one connection, until others are served
 SILENT_SECONDS = 120.0  # of one side, after the other has ended
@@ -71,7 +71,7 @@ class Splice:
 
     def __init__(
         self,
-        loop: Loop,
+        loop: EpollLoop,
         pipes: Pipes,
         client: socket.socket,
         job: socket.socket,

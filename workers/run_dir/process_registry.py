@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from app.host import processes
 from app.host.processes import ProcessIdentity
-from app.services.attempts.work_orders import Work
+from app.services.attempts.work_orders import WorkOrder
 from app.services.nodes.stuck_devices import HeldDevices
 from workers.run_dir.layout import RunDirectory, write_atomically
 
@@ -27,7 +27,7 @@ class RegisteredProcesses:
     processes: tuple[ProcessIdentity, ...] = ()
 
 
-def held_here(work: Work) -> HeldDevices:
+def held_here(work: WorkOrder) -> HeldDevices:
     """The devices of an attempt that is about to run in this place."""
     return HeldDevices(
         node=work.node,

@@ -13,9 +13,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from app.domain.spec.frameworks.requirements import READ_LIMITS, WRITE_LIMITS
 from app.host.oom_score import RAISED_BY_SHELL
 from app.host.processes import ATTEMPT_GROUPS
 from workers.sandbox.cores import ranges
+from workers.sandbox.disk_rates import RATES, READ_BYTES, DiskRates, disks, rate_files
 
 PROC = Path("/proc")
 GROUPS = Path("/sys/fs/cgroup")
@@ -23,7 +25,8 @@ PARENT = ATTEMPT_GROUPS  # of all groups of attempts
 PLATFORM = "trainyard-platform"  # version 2: where our own processes are, as groups with children may have none
 MEMORY, PROCESSES, CPU = "memory", "pids", "cpu"
 CONTROLLERS = (MEMORY, PROCESSES, CPU)
-CORES = "cpuset"  # used where it is there; the others are needed
+CORES, DISKS = "cpuset", "io"  # used where they are there; the others are needed
+_DISKS_OF_VERSION_1 = "blkio"
 _MEMORY_NODES = "cpuset.mems"
 _SERVICE = ".service"
 _WEIGHT = "25"  # of all attempts together in version 2, where others have 100: the platform's processes come first
@@ -34,23 +37,24 @@ _NEW_SECONDS = 60.0  # the first process of a new group may not have joined yet
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class GroupLimits:
     """What an attempt may use on one node; 0: no limit."""
 
     memory_mb: int = 0
     processes: int = 0  # threads count, too
     cpus: float = 0.0
     cores: tuple[int, ...] = ()  # on which its processes stay; as far as groups can hold it, else as they please
+    disks: DiskRates = DiskRates()  # noqa: RUF009 – frozen
 
     @property
     def controllers(self) -> frozenset[str]:
         """What has to hold them."""
-        found = {MEMORY: self.memory_mb, PROCESSES: self.processes, CPU: self.cpus}
+        found = {MEMORY: self.memory_mb, PROCESSES: self.processes, CPU: self.cpus, DISKS: self.disks}
         return frozenset(name for name, limit in found.items() if limit)
 
 
 @dataclass(frozen=True)
-class Group:
+class ControlGroup:
     """The control group of an attempt; in version 1 one directory for each controller."""
 
     directories: Mapping[str, Path]  # controller → directory
@@ -61,7 +65,7 @@ class Group:
         """Files into which a process writes 0 to join."""
         return tuple(dict.fromkeys(path / "cgroup.procs" for path in self.directories.values()))
 
-    def limit(self, limits: Limits) -> None:
+    def limit(self, limits: GroupLimits) -> None:
         """As far as this machine has the controllers. Raises OSError."""
         for name in limits.controllers & self.directories.keys():
             for file, value in _values(name, limits, self.version):
@@ -97,18 +101,27 @@ class Hierarchies:
     parents: Mapping[str, Path]  # controller → directory of the groups of attempts
     version: int
     cores: Path | None = None  # of those that hold processes on cores; None: they can't be made
+    disks: Path | None = None  # of those that hold rates of disks; None likewise
 
-    def make(self, name: str, limits: Limits) -> Group:
+    @property
+    def held_rates(self) -> tuple[str, ...]:
+        """The capabilities of a node for limits of reading and writing: version 1 doesn't hold what is written back."""
+        if self.disks is None:
+            return ()
+        return (READ_LIMITS, WRITE_LIMITS) if self.version == 2 else (READ_LIMITS,)
+
+    def make(self, name: str, limits: GroupLimits) -> ControlGroup:
         """A group with these limits; also removes those of attempts that have ended. Raises OSError."""
         directories = {}
         pinning = {CORES: self.cores} if self.cores is not None and limits.cores else {}
-        for controller, parent in {**self.parents, **pinning}.items():
+        rated = {DISKS: self.disks} if self.disks is not None and limits.disks else {}
+        for controller, parent in {**self.parents, **pinning, **rated}.items():
             _remove_empty(parent)
             directories[controller] = parent / name
             directories[controller].mkdir(parents=True, exist_ok=True)
         if pinning:
             _hold(directories[CORES], limits.cores)
-        group = Group(directories, self.version)
+        group = ControlGroup(directories, self.version)
         group.limit(limits)
         return group
 
@@ -126,7 +139,15 @@ def find_hierarchies(*, proc: Path = PROC, groups: Path = GROUPS) -> Hierarchies
         parent = (inside if inside.is_dir() else mounted) / PARENT
         if mounted.is_dir() and _is_usable(parent):
             parents[name] = parent
-    return Hierarchies(parents, 1, _version_1_cores(groups / CORES, own.get(CORES, "")))
+    disks = _version_1_disks(groups / _DISKS_OF_VERSION_1, own.get(_DISKS_OF_VERSION_1, ""))
+    return Hierarchies(parents, 1, _version_1_cores(groups / CORES, own.get(CORES, "")), disks)
+
+
+def _version_1_disks(mounted: Path, own: str) -> Path | None:
+    """Where groups for rates of disks can be made, if the kernel throttles."""
+    inside = mounted / own.lstrip("/")
+    parent = (inside if inside.is_dir() else mounted) / PARENT
+    return parent if (mounted / READ_BYTES).exists() and _is_usable(parent) else None
 
 
 def _version_1_cores(mounted: Path, own: str) -> Path | None:
@@ -173,16 +194,18 @@ def _version_2(own: Path, root: Path) -> Hierarchies:
         return Hierarchies({}, 2)
     if not _is_usable(parent):
         return Hierarchies({}, 2)
-    return Hierarchies(dict.fromkeys(CONTROLLERS, parent), 2, parent if _has_cores(base, parent) else None)
+    cores, disks = (parent if _has_controller(name, base, parent) else None for name in (CORES, DISKS))
+    has_rates = (parent / RATES).exists()  # not in every kernel that has the controller
+    return Hierarchies(dict.fromkeys(CONTROLLERS, parent), 2, cores, disks if has_rates else None)
 
 
-def _has_cores(base: Path, parent: Path) -> bool:
-    """Give groups of attempts the controller of cores, which this group need not have been given itself."""
-    if CORES not in _words(base / "cgroup.controllers"):
+def _has_controller(name: str, base: Path, parent: Path) -> bool:
+    """Give groups of attempts a controller, which this group need not have been given itself."""
+    if name not in _words(base / "cgroup.controllers"):
         return False
     with contextlib.suppress(OSError):
         for directory in (base, parent):
-            _write(directory / "cgroup.subtree_control", f"+{CORES}")
+            _write(directory / "cgroup.subtree_control", f"+{name}")
         return True
     return False
 
@@ -220,8 +243,10 @@ def _is_usable(parent: Path) -> bool:
     return True
 
 
-def _values(controller: str, limits: Limits, version: int) -> Sequence[tuple[str, str]]:
+def _values(controller: str, limits: GroupLimits, version: int) -> Sequence[tuple[str, str]]:
     """(file, text) for one limit."""
+    if controller == DISKS:
+        return tuple(rate_files(limits.disks, version, disks()))
     memory, quota = str(limits.memory_mb << 20), str(round(limits.cpus * _PERIOD_MICROSECONDS))
     if controller == PROCESSES:
         return (("pids.max", str(limits.processes)),)

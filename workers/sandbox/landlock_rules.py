@@ -5,7 +5,7 @@ from pathlib import Path
 
 from app.host.landlock import ALL, READ, Right
 from workers.sandbox.mounts import OURS, mounts
-from workers.sandbox.placements import Kind, Mount
+from workers.sandbox.placements import MountKind, SandboxMount
 from workers.sandbox.spec import FilesystemView
 
 _NOTHING = Path("/dev/null")
@@ -26,22 +26,22 @@ def file_rules(view: FilesystemView) -> list[tuple[Path, int]]:
     rules.append((OURS, int(Right.READ_DIRECTORY)))
     hidden = set(_hidden(found))
     for mount in found:
-        if (claim := view.claim_around(mount.source)) is not None and mount.kind == Kind.READ_ONLY:
+        if (claim := view.claim_around(mount.source)) is not None and mount.kind == MountKind.READ_ONLY:
             rules.append((claim, int(READ)))  # a rule opens its path, and a job may put a link in place of a part
-        elif mount.kind == Kind.WRITABLE:
+        elif mount.kind == MountKind.WRITABLE:
             rules.append((mount.source, int(ALL)))
-        elif mount.kind == Kind.DEVICE:
+        elif mount.kind == MountKind.DEVICE:
             rules.append((mount.source, int(_ON_DEVICES)))
-        elif mount.kind == Kind.READ_ONLY and mount.source != _NOTHING:
+        elif mount.kind == MountKind.READ_ONLY and mount.source != _NOTHING:
             rules += [(path, int(READ)) for path in _without(mount.source, hidden)]
     return rules
 
 
-def _hidden(found: Collection[Mount]) -> Iterator[Path]:
+def _hidden(found: Collection[SandboxMount]) -> Iterator[Path]:
     """Real paths over which a sandbox would mount nothing."""
-    shown = [mount for mount in found if mount.kind == Kind.READ_ONLY and mount.source != _NOTHING]
+    shown = [mount for mount in found if mount.kind == MountKind.READ_ONLY and mount.source != _NOTHING]
     for mask in found:
-        if mask.kind == Kind.EMPTY or (mask.kind == Kind.READ_ONLY and mask.source == _NOTHING):
+        if mask.kind == MountKind.EMPTY or (mask.kind == MountKind.READ_ONLY and mask.source == _NOTHING):
             for mount in shown:
                 if mask.target.is_relative_to(mount.target):
                     yield mount.source / mask.target.relative_to(mount.target)

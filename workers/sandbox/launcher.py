@@ -17,7 +17,7 @@ from trainyard.protocol.run_spec import RunSpec
 from workers.rank.environment import own_python
 from workers.rank.mpi import MpiNodes
 from workers.rank.spec_sections import training_config
-from workers.sandbox.control_groups import Group, Hierarchies, Limits, joining
+from workers.sandbox.control_groups import ControlGroup, GroupLimits, Hierarchies, joining
 from workers.sandbox.cores import OwnCores
 from workers.sandbox.forked_launch import AGENT, Forked, launch_forked
 from workers.sandbox.node_python import CODE
@@ -50,7 +50,7 @@ class LaunchPlan:
     confinement: SandboxSpec
     sandbox: Sandbox
     job_environment: Mapping[str, str]
-    limits: Limits
+    limits: GroupLimits
     groups: Hierarchies  # where the limits are set
     cores: OwnCores = field(default_factory=OwnCores)  # released by who holds the plan, after the ranks' end
     role_environments: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # in place of the job's, by role
@@ -71,7 +71,12 @@ class LaunchedRanks:
     """Running ranks: the agent's process, its control socket, and the read end of one log pipe per rank."""
 
     def __init__(
-        self, plan: LaunchPlan, process: subprocess.Popen[bytes], control: socket.socket, logs: list[int], group: Group
+        self,
+        plan: LaunchPlan,
+        process: subprocess.Popen[bytes],
+        control: socket.socket,
+        logs: list[int],
+        group: ControlGroup,
     ) -> None:
         self.process = process
         self.control = control
@@ -164,7 +169,7 @@ def launch(plan: LaunchPlan) -> LaunchedRanks:
     return launched
 
 
-def _group(plan: LaunchPlan) -> Group:
+def _group(plan: LaunchPlan) -> ControlGroup:
     spec = plan.spec
     return plan.groups.make(f"{spec.job_id}.{spec.attempt}.{spec.node or processes.NODELESS}", plan.limits)
 

@@ -13,7 +13,7 @@ from app.host.gpu_devices import GPU_LIBRARIES, driver_libraries
 from workers.sandbox.accounts import ACCOUNTS
 from workers.sandbox.closed_directories import is_closed, without_closed
 from workers.sandbox.node_python import python_mounts
-from workers.sandbox.placements import Kind, Mount, check_image_path, placed
+from workers.sandbox.placements import MountKind, SandboxMount, check_image_path, placed
 from workers.sandbox.spec import FilesystemView, ImageRoot
 
 OURS = Path(__file__).parents[2]
@@ -45,7 +45,7 @@ TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108 – mount points: what the sandbo
 KERNEL = ("/proc", "/sys", "/dev")  # the sandbox has its own
 
 
-def mounts(view: FilesystemView, *, own_user: bool = False) -> list[Mount]:
+def mounts(view: FilesystemView, *, own_user: bool = False) -> list[SandboxMount]:
     """Mounts ordered from the root down, so that a narrow mount shows through a wider one that hides.
 
     ``own_user``: the job has another user than this process. Raises PlacementConflict.
@@ -57,21 +57,21 @@ def mounts(view: FilesystemView, *, own_user: bool = False) -> list[Mount]:
     own = {*map(Path, KERNEL), *temporary, view.run_dir}
     apart = set(_apart(view)) if own_user else set[Path]()
     masked = dict(_masks(view, {target: real for target, real in shown.items() if target not in own}, own))
-    found = [Mount(Kind.LINK, path, path.readlink()) for path in _linked_programs()]
+    found = [SandboxMount(MountKind.LINK, path, path.readlink()) for path in _linked_programs()]
     found += masked.values()
     found += [
-        Mount(Kind.READ_ONLY, target, real)
+        SandboxMount(MountKind.READ_ONLY, target, real)
         for target, real in shown.items()
         if target not in own and (target in apart or not _is_visible(target, real, shown, {*masked, *own}))
     ]
-    found += [Mount(Kind.WRITABLE, path, view.temporary_dir) for path in temporary]
-    found.append(Mount(Kind.WRITABLE, view.run_dir, view.run_dir))
-    found += [Mount(Kind.READ_ONLY, path, path) for path in view.protected]
-    found += [Mount(Kind.DEVICE, path, path) for path in view.devices]
+    found += [SandboxMount(MountKind.WRITABLE, path, view.temporary_dir) for path in temporary]
+    found.append(SandboxMount(MountKind.WRITABLE, view.run_dir, view.run_dir))
+    found += [SandboxMount(MountKind.READ_ONLY, path, path) for path in view.protected]
+    found += [SandboxMount(MountKind.DEVICE, path, path) for path in view.devices]
     return _with_placements(_with_room_for_user(found, view) if own_user else found, view, own)
 
 
-def _with_placements(found: Iterable[Mount], view: FilesystemView, own: Collection[Path]) -> list[Mount]:
+def _with_placements(found: Iterable[SandboxMount], view: FilesystemView, own: Collection[Path]) -> list[SandboxMount]:
     ordered = sorted(found, key=lambda mount: len(mount.target.parts))
     if not view.placements:
         return ordered
@@ -82,25 +82,32 @@ def _with_placements(found: Iterable[Mount], view: FilesystemView, own: Collecti
     )
 
 
-def _in_image(view: FilesystemView, image: ImageRoot) -> list[Mount]:
+def _in_image(view: FilesystemView, image: ImageRoot) -> list[SandboxMount]:
     """As ``mounts``, where the machine's programs are not shown but those of an image."""
-    root = Mount(Kind.IMAGE, Path("/"), image.directory)
+    root = SandboxMount(MountKind.IMAGE, Path("/"), image.directory)
     shown = dict(_inputs(view))
     temporary = [path for path in map(Path, TEMPORARY) if not _is_link_in(image, path)]
     own = {*map(Path, KERNEL), *temporary, view.run_dir}
     found = [*python_mounts(), *dict(_masks(view, shown, own)).values()]
     found += [
-        Mount(Kind.READ_ONLY, target, real)
+        SandboxMount(MountKind.READ_ONLY, target, real)
         for target, real in shown.items()
         if target not in own and not _is_visible(target, real, shown, own)
     ]
-    found += [Mount(Kind.WRITABLE, path, view.temporary_dir) for path in temporary]
-    found += [Mount(Kind.WRITABLE, view.run_dir, view.run_dir), Mount(Kind.EMPTY, view.overlay_dir)]
-    found += [Mount(Kind.READ_ONLY, path, path) for path in view.protected]
-    found += [Mount(Kind.DEVICE, path, path) for path in view.devices]
+    found += [SandboxMount(MountKind.WRITABLE, path, view.temporary_dir) for path in temporary]
+    found += [
+        SandboxMount(MountKind.WRITABLE, view.run_dir, view.run_dir),
+        SandboxMount(MountKind.EMPTY, view.overlay_dir),
+    ]
+    found += [SandboxMount(MountKind.READ_ONLY, path, path) for path in view.protected]
+    found += [SandboxMount(MountKind.DEVICE, path, path) for path in view.devices]
     if view.devices:
-        found += [Mount(Kind.READ_ONLY, GPU_LIBRARIES / name, path) for name, path in driver_libraries().items()]
-    targets = {mount.target: mount.kind in (Kind.EMPTY, Kind.MEMORY) or mount.source.is_dir() for mount in found}
+        found += [
+            SandboxMount(MountKind.READ_ONLY, GPU_LIBRARIES / name, path) for name, path in driver_libraries().items()
+        ]
+    targets = {
+        mount.target: mount.kind in (MountKind.EMPTY, MountKind.MEMORY) or mount.source.is_dir() for mount in found
+    }
     targets |= {**dict.fromkeys(map(Path, KERNEL), True), **dict.fromkeys(map(Path, ACCOUNTS), False)}
     for target, is_directory in sorted(targets.items(), key=lambda each: len(each[0].parts)):
         check_image_path(image.directory, target, is_directory=is_directory)
@@ -165,9 +172,9 @@ def software_among(sources: Iterable[Path], view: FilesystemView) -> set[Path]:
     return {path for path in found if not _is_in(path, own)}
 
 
-def _with_room_for_user(found: Sequence[Mount], view: FilesystemView) -> list[Mount]:
+def _with_room_for_user(found: Sequence[SandboxMount], view: FilesystemView) -> list[SandboxMount]:
     """``found``, where a user of the job's own can reach all mount points, also those of placements."""
-    sources = [mount.source for mount in found if mount.kind == Kind.READ_ONLY]
+    sources = [mount.source for mount in found if mount.kind == MountKind.READ_ONLY]
     staged = set(outside_of_system(sources, view))
     software = software_among(staged, view)
     return without_closed(found, (each.target for each in view.placements), staged=staged, mapped=staged - software)
@@ -187,7 +194,9 @@ def _linked_programs() -> list[Path]:
     return [path for path in map(Path, PROGRAMS) if path.is_symlink()]
 
 
-def _masks(view: FilesystemView, shown: Mapping[Path, Path], own: Collection[Path]) -> Iterator[tuple[Path, Mount]]:
+def _masks(
+    view: FilesystemView, shown: Mapping[Path, Path], own: Collection[Path]
+) -> Iterator[tuple[Path, SandboxMount]]:
     """Mounts over what a shown directory contains and no job may see, by their targets."""
     hidden = sorted(_hidden(view), key=lambda path: len(path.parts))
     covered: set[Path] = set()
@@ -200,7 +209,12 @@ def _masks(view: FilesystemView, shown: Mapping[Path, Path], own: Collection[Pat
                 continue
             covered.add(at)
             is_directory = path.is_dir()
-            yield at, Mount(Kind.EMPTY, at) if is_directory else Mount(Kind.READ_ONLY, at, Path(os.devnull))
+            yield (
+                at,
+                SandboxMount(MountKind.EMPTY, at)
+                if is_directory
+                else SandboxMount(MountKind.READ_ONLY, at, Path(os.devnull)),
+            )
 
 
 def _hidden(view: FilesystemView) -> set[Path]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from workers.sandbox.placements import Kind, Mount
+from workers.sandbox.placements import MountKind, SandboxMount
 
 PLACE = Path("/.trainyard")
 NODE = PLACE / "node"  # paths of this machine, below it
@@ -24,7 +24,7 @@ class NoDynamicLinker(RuntimeError):
     """This interpreter was not started by a dynamic linker that /proc shows."""
 
 
-def python_mounts() -> Iterator[Mount]:
+def python_mounts() -> Iterator[SandboxMount]:
     """What the interpreter reads, read-only."""
     prefixes = [Path(sys.base_prefix).resolve(), Path(sys.base_exec_prefix).resolve()]
     programs = [path.resolve() for path in map(Path, _PROGRAMS) if path.is_dir() and not path.is_symlink()]
@@ -32,9 +32,9 @@ def python_mounts() -> Iterator[Mount]:
     for path in sorted({*programs, *prefixes, *_libraries()}, key=lambda each: len(each.parts)):
         if not any(path.is_relative_to(root) for root in roots):
             roots.append(path)
-    yield from (Mount(Kind.READ_ONLY, _inside(root), root) for root in roots)
-    yield from (Mount(Kind.READ_ONLY, CODE / name, (_OURS / name).resolve()) for name in _PACKAGES)
-    yield Mount(Kind.READ_ONLY, HOOKS / "trainyard", (_OURS / "trainyard").resolve())
+    yield from (SandboxMount(MountKind.READ_ONLY, _inside(root), root) for root in roots)
+    yield from (SandboxMount(MountKind.READ_ONLY, CODE / name, (_OURS / name).resolve()) for name in _PACKAGES)
+    yield SandboxMount(MountKind.READ_ONLY, HOOKS / "trainyard", (_OURS / "trainyard").resolve())
 
 
 def python_command() -> list[str]:

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from workers.sandbox.sandbox import Bubblewrap
-from workers.sandbox.spec import FilesystemView, Placement, SandboxSpec
+from workers.sandbox.spec import FilesystemView, PlacedPath, SandboxSpec
 
 _SECONDS = 20.0
 _TARGET, _TEXT = Path("/part"), "of the claim"
@@ -32,7 +32,7 @@ def _tried(folder: Path) -> str:
     for directory in (part, run_dir):
         directory.mkdir(parents=True)
     (part / "file").write_text(_TEXT)
-    placed = Placement(target=_TARGET, source=part)
+    placed = PlacedPath(target=_TARGET, source=part)
     view = FilesystemView(run_dir=run_dir, data_dir=folder / "data", claims=(claim,), placements=(placed,))
     with Bubblewrap().enclosed(["cat", str(_TARGET / "file")], SandboxSpec(view=view)) as enclosed:
         done = subprocess.run(

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.storage.beneath import RefusedFile, located
-from workers.sandbox.spec import FilesystemView, Placement
+from workers.sandbox.spec import FilesystemView, PlacedPath
 
 _NOTHING = Path(os.devnull)  # mounted over a file that no job may see
 WAY_OUT = "retry, or name another place in the claim"  # where another job has moved something
 MOST_ENTRIES = 512  # each entry of a directory that is rebuilt is a mount of its own
 
 
-class Kind(enum.Enum):
+class MountKind(enum.Enum):
     """How a path comes into the sandbox."""
 
     READ_ONLY = enum.auto()
@@ -29,10 +29,10 @@ class Kind(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Mount:
+class SandboxMount:
     """One path of the sandbox; EMPTY, MEMORY and FILE have no source."""
 
-    kind: Kind
+    kind: MountKind
     target: Path
     source: Path = Path()
     size_mb: int = 0
@@ -62,7 +62,7 @@ def check_image_path(image: Path, target: Path, *, is_directory: bool = True) ->
             raise ImageConflict(f"{shown} is a {what} in the image, where the sandbox needs {target}; remove it")
 
 
-def placed(found: Sequence[Mount], view: FilesystemView) -> list[Mount]:
+def placed(found: Sequence[SandboxMount], view: FilesystemView) -> list[SandboxMount]:
     """``found``, ordered from the root down, with the mounts of the view's placements, in the same order.
 
     A placement shows what it is for and hides nothing: what lies below it must be part of it. Raises
@@ -80,7 +80,7 @@ def placed(found: Sequence[Mount], view: FilesystemView) -> list[Mount]:
     return sorted(mounts, key=lambda mount: len(mount.target.parts))
 
 
-def _is_file(placement: Placement) -> bool:
+def _is_file(placement: PlacedPath) -> bool:
     return placement.text is not None or (placement.source is not None and placement.source.is_file())
 
 
@@ -91,16 +91,16 @@ def _check_no_directory(image: Path, target: Path) -> None:
         )
 
 
-def _mount_of(placement: Placement) -> Mount:
+def _mount_of(placement: PlacedPath) -> SandboxMount:
     if placement.text is not None:
-        return Mount(Kind.FILE, placement.target)
+        return SandboxMount(MountKind.FILE, placement.target)
     if placement.source is None:
-        return Mount(Kind.MEMORY, placement.target, size_mb=placement.size_mb)
-    kind = Kind.WRITABLE if placement.writable else Kind.READ_ONLY
-    return Mount(kind, placement.target, placement.source)
+        return SandboxMount(MountKind.MEMORY, placement.target, size_mb=placement.size_mb)
+    kind = MountKind.WRITABLE if placement.writable else MountKind.READ_ONLY
+    return SandboxMount(kind, placement.target, placement.source)
 
 
-def _is_covered(mount: Mount, placement: Placement) -> bool:
+def _is_covered(mount: SandboxMount, placement: PlacedPath) -> bool:
     """Whether the placement shows the same as this mount, or this mount hides something in what the placement replaces.
 
     Raises PlacementConflict where the placement would hide something else.
@@ -108,40 +108,40 @@ def _is_covered(mount: Mount, placement: Placement) -> bool:
     target, source = placement.target, placement.source
     if not mount.target.is_relative_to(target):
         return False
-    if mount.kind == Kind.EMPTY or mount.source == _NOTHING:
+    if mount.kind == MountKind.EMPTY or mount.source == _NOTHING:
         return True
     is_part = source is not None and mount.source == source / mount.target.relative_to(target)
-    if mount.kind == Kind.READ_ONLY and is_part:
+    if mount.kind == MountKind.READ_ONLY and is_part:
         return True
     raise PlacementConflict(f"{target} would hide {mount.target}, which the job needs; choose another path")
 
 
-def _with_room(mounts: Sequence[Mount], target: Path, view: FilesystemView) -> Iterator[Mount]:
+def _with_room(mounts: Sequence[SandboxMount], target: Path, view: FilesystemView) -> Iterator[SandboxMount]:
     """The mounts, in which the mount point exists or can be made. Raises PlacementConflict."""
     inside = [mount for mount in reversed(mounts) if target.is_relative_to(mount.target)]
     around = max(inside, key=lambda mount: len(mount.target.parts), default=None)
     for mount in mounts:
-        if mount is around and mount.kind == Kind.READ_ONLY:
+        if mount is around and mount.kind == MountKind.READ_ONLY:
             yield from _rebuilt(mount, target, view)
             continue
-        if mount is around and mount.kind == Kind.WRITABLE and _is_of_claim(mount.source, view):
+        if mount is around and mount.kind == MountKind.WRITABLE and _is_of_claim(mount.source, view):
             raise PlacementConflict(
                 f"{target} lies in {mount.target}, a claim that the job may write to; choose a path outside of it"
             )
-        if mount is around and mount.kind in (Kind.WRITABLE, Kind.IMAGE):
+        if mount is around and mount.kind in (MountKind.WRITABLE, MountKind.IMAGE):
             _check_writable(mount, target)
-        elif mount is around and mount.kind not in (Kind.EMPTY, Kind.MEMORY):
+        elif mount is around and mount.kind not in (MountKind.EMPTY, MountKind.MEMORY):
             raise PlacementConflict(f"{target} lies below {mount.target}, which is no directory; choose another path")
         yield mount
 
 
-def _check_writable(mount: Mount, target: Path) -> None:
+def _check_writable(mount: SandboxMount, target: Path) -> None:
     """Raise PlacementConflict where bubblewrap would follow a link when it makes the mount point."""
     at = mount.source
     for name in target.relative_to(mount.target).parts:
         at /= name
         if at.is_symlink() or (at.exists() and not at.is_dir()):
-            where = "the image" if mount.kind == Kind.IMAGE else mount.target
+            where = "the image" if mount.kind == MountKind.IMAGE else mount.target
             raise PlacementConflict(f"{target} would replace a file in {where}; choose another path")
 
 
@@ -149,7 +149,7 @@ def _is_of_claim(source: Path, view: FilesystemView) -> bool:
     return source in view.claims or view.claim_around(source) is not None
 
 
-def _rebuilt(mount: Mount, target: Path, view: FilesystemView) -> Iterator[Mount]:
+def _rebuilt(mount: SandboxMount, target: Path, view: FilesystemView) -> Iterator[SandboxMount]:
     """A read-only directory; where it has no directory for the mount point, one made of mounts of its entries.
 
     So it is in a claim anyway: another job could put a link in place of the directory. Raises PlacementConflict.
@@ -168,7 +168,7 @@ def _rebuilt(mount: Mount, target: Path, view: FilesystemView) -> Iterator[Mount
                 f"{target} lies in {mount.target}, which has no such directory, and {len(entries)} entries; choose a "
                 "path outside of it"
             )
-        yield Mount(Kind.EMPTY, mount.target)
+        yield SandboxMount(MountKind.EMPTY, mount.target)
         for entry in entries:
             at, source = mount.target / entry.name, mount.source / entry.name
             if source == chain[0]:
@@ -176,15 +176,15 @@ def _rebuilt(mount: Mount, target: Path, view: FilesystemView) -> Iterator[Mount
                     if _is_directory(entry):  # in a claim: the mount point is made beside its entries
                         continue
                     raise PlacementConflict(f"{target} would hide a file, which the job needs; choose another path")
-                yield from _rebuilt(Mount(Kind.READ_ONLY, at, source), target, view)
+                yield from _rebuilt(SandboxMount(MountKind.READ_ONLY, at, source), target, view)
             elif entry.is_symlink():
-                yield Mount(Kind.LINK, at, entry.readlink())
+                yield SandboxMount(MountKind.LINK, at, entry.readlink())
             else:
-                yield Mount(Kind.READ_ONLY, at, source)
+                yield SandboxMount(MountKind.READ_ONLY, at, source)
 
 
 @contextmanager
-def _opened(mount: Mount, view: FilesystemView) -> Iterator[Path]:
+def _opened(mount: SandboxMount, view: FilesystemView) -> Iterator[Path]:
     """The directory, by a descriptor if it is a part of a claim.
 
     Raises PlacementConflict for a link out of it, and where another job exchanges what is read of it in the block.

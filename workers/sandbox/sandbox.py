@@ -21,7 +21,7 @@ from workers.sandbox.accounts import HOSTS, account_files
 from workers.sandbox.kernel_files import kernel_arguments
 from workers.sandbox.landlock_rules import file_rules
 from workers.sandbox.mounts import OURS, mounts
-from workers.sandbox.placements import Kind, Mount
+from workers.sandbox.placements import MountKind, SandboxMount
 from workers.sandbox.spec import Account, SandboxSpec
 from workers.sandbox.staging import entered_by
 
@@ -135,7 +135,7 @@ class Bubblewrap:
                 arguments += ("--size", str(spec.shm_mb << 20))
             arguments += _SHARED_MEMORY
             # Last, after the mounts inside: no directory that is not the job's can be used to fill memory.
-            empty = [mount.target for mount in found if mount.kind == Kind.EMPTY]
+            empty = [mount.target for mount in found if mount.kind == MountKind.EMPTY]
             empty += [placement.target for placement in view.placements if placement.files]
             writable_root = view.image is not None and not view.image.read_only
             always = _READ_ONLY_IN_IMAGES if writable_root else _ALWAYS_READ_ONLY
@@ -145,22 +145,22 @@ class Bubblewrap:
             yield Enclosed([*entered.command, _PROGRAM, *arguments, "--", *command], tuple(files))
 
 
-def _mount_arguments(mount: Mount, sources: Mapping[Path, Path]) -> tuple[str, ...]:
+def _mount_arguments(mount: SandboxMount, sources: Mapping[Path, Path]) -> tuple[str, ...]:
     source, target = str(sources.get(mount.source, mount.source)), str(mount.target)
     match mount.kind:
-        case Kind.READ_ONLY:
+        case MountKind.READ_ONLY:
             return "--ro-bind", source, target
-        case Kind.WRITABLE:
+        case MountKind.WRITABLE:
             return "--bind", source, target
-        case Kind.DEVICE:
+        case MountKind.DEVICE:
             return "--dev-bind", source, target
-        case Kind.LINK:
+        case MountKind.LINK:
             return "--symlink", source, target
-        case Kind.IMAGE | Kind.FILE:  # the first is mounted before all others, the second after them
+        case MountKind.IMAGE | MountKind.FILE:  # the first is mounted before all others, the second after them
             return ()
-        case Kind.EMPTY:
+        case MountKind.EMPTY:
             return "--tmpfs", target
-        case Kind.MEMORY:
+        case MountKind.MEMORY:
             size = ("--size", str(mount.size_mb << 20)) if mount.size_mb else ()
             return *size, "--perms", "0755", "--tmpfs", target
 
@@ -171,9 +171,9 @@ def _texts(spec: SandboxSpec) -> dict[str, tuple[str, str]]:
     found = account_files(spec.account, own_network=spec.own_network, image=view.image)
     texts = {path: ("0444", text) for path, text in found.items()}
     for placement in view.placements:
-        texts |= {str(placement.target / name): ("0400", text) for name, text in placement.files}
+        texts |= {str(placement.target / name): (placement.mode, text) for name, text in placement.files}
         if placement.text is not None:
-            texts[str(placement.target)] = ("0400", placement.text)
+            texts[str(placement.target)] = (placement.mode, placement.text)
     return texts
 
 

@@ -6,9 +6,11 @@ from pathlib import Path
 from workers.run_dir.layout import OVERLAY
 from workers.sandbox.own_user import OwnUser
 
+FILES_MODE = "0400"  # of files of a document, which may be secrets
+
 
 @dataclass(frozen=True, kw_only=True)
-class Placement:
+class PlacedPath:
     """A path of the job's choice in the sandbox, and what lies there."""
 
     target: Path
@@ -17,6 +19,7 @@ class Placement:
     size_mb: int = 0  # of a directory in memory; 0: half of the machine's memory
     files: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # (name, text): such a directory is read-only
     text: str | None = field(default=None, repr=False)  # of a file in place of a directory
+    mode: str = FILES_MODE  # of these files
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +52,7 @@ class FilesystemView:
     protected: tuple[Path, ...] = ()  # files in run_dir that are read-only for the ranks
     hidden: tuple[Path, ...] = ()  # other paths of ours that no job may see: directories, or single files
     devices: tuple[Path, ...] = ()  # files of the job's GPUs, and those that all programs on GPUs open
-    placements: tuple[Placement, ...] = ()
+    placements: tuple[PlacedPath, ...] = ()
     image: ImageRoot | None = None  # in place of the machine's programs
     claims: tuple[Path, ...] = ()  # resolved directories that other jobs may write to while this one is started
 

@@ -16,12 +16,12 @@ from pathlib import Path
 
 from app.host.idmapped_mounts import PLACE
 from app.host.overlays import MERGED, UPPER, WORK, overlay_command
-from app.host.own_users import Source, as_user, stage, staged
+from app.host.own_users import OwnedPath, as_user, stage, staged
 from app.storage.beneath import RefusedFile, located
 from workers.sandbox.claim_parts import PLACES
 from workers.sandbox.mounts import OURS, outside_of_system, software_among
 from workers.sandbox.own_user import OwnUser
-from workers.sandbox.placements import WAY_OUT, Kind, Mount
+from workers.sandbox.placements import WAY_OUT, MountKind, SandboxMount
 from workers.sandbox.spec import FilesystemView
 
 _BECOMES = f"import sys; sys.path.insert(0, {str(OURS)!r}); from workers.sandbox.claim_parts import main; main()"
@@ -32,7 +32,7 @@ class PartLost(OSError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entered:
+class StagedCommand:
     """A command that becomes bubblewrap, and where that finds what it mounts."""
 
     command: Sequence[str] = ()
@@ -40,14 +40,14 @@ class Entered:
     root: Path | None = None  # of an image
 
 
-def entered_by(user: OwnUser | None, found: Sequence[Mount], view: FilesystemView) -> Entered:
+def entered_by(user: OwnUser | None, found: Sequence[SandboxMount], view: FilesystemView) -> StagedCommand:
     """Raises OSError, and PartLost."""
     image = view.image
     if user is None:
         merging = overlay_command(image.directory, view.overlay_dir) if image is not None else []
         parts = _parts(found, view)
         places = view.data_dir / PLACES
-        return Entered(
+        return StagedCommand(
             command=[*merging, *_parts_command(parts, places)],
             sources={path: places / str(number) for number, path in enumerate(parts)},
             root=view.overlay_dir / MERGED if image is not None else None,
@@ -55,26 +55,27 @@ def entered_by(user: OwnUser | None, found: Sequence[Mount], view: FilesystemVie
     if image is not None:
         for name in (UPPER, WORK):
             (view.overlay_dir / name).mkdir(parents=True, exist_ok=True)
-    written = {mount.source for mount in found if mount.kind == Kind.WRITABLE}
-    shown = (mount.source for mount in found if mount.kind in (Kind.READ_ONLY, Kind.WRITABLE))
+    written = {mount.source for mount in found if mount.kind == MountKind.WRITABLE}
+    shown = (mount.source for mount in found if mount.kind in (MountKind.READ_ONLY, MountKind.WRITABLE))
     paths = outside_of_system(shown, view)
     software = software_among(paths, view)
     parts = _parts(found, view)
     sources = [
-        Source(path, _opened(path, parts), is_mapped=path not in software, is_needed=path in written) for path in paths
+        OwnedPath(path, _opened(path, parts), is_mapped=path not in software, is_needed=path in written)
+        for path in paths
     ]
     overlay = (image.directory, view.overlay_dir) if image is not None else None
     namespace = user.keep(stage(user.namespace, sources, overlay))
-    return Entered(
+    return StagedCommand(
         command=as_user(user.uid, namespace),
         sources={path: staged(number) for number, path in enumerate(paths)},
         root=PLACE / MERGED if image is not None else None,
     )
 
 
-def _parts(found: Sequence[Mount], view: FilesystemView) -> dict[Path, Path]:
+def _parts(found: Sequence[SandboxMount], view: FilesystemView) -> dict[Path, Path]:
     """The parts of claims among the sources, and the claims."""
-    mounted = [mount.source for mount in found if mount.kind in (Kind.READ_ONLY, Kind.WRITABLE)]
+    mounted = [mount.source for mount in found if mount.kind in (MountKind.READ_ONLY, MountKind.WRITABLE)]
     return {source: claim for source in mounted if (claim := view.claim_around(source)) is not None}
 
 

@@ -10,35 +10,35 @@ from app.domain.lifecycle.events import EventType
 from app.domain.spec.hyperparameters import parsing
 from app.services.attempts import artifacts, leases
 from app.services.attempts.leases import ControlRequests
-from app.services.attempts.work_orders import Work
+from app.services.attempts.work_orders import WorkOrder
 from app.storage.storage import Storage
 from config.redaction import Redaction
 from config.settings import Settings
 from trainyard.protocol.commands import AdapterAnswer, Answer
 from workers.attempt_failed import AttemptFailed
 from workers.egress.gate_process import GateProcess
-from workers.prepare.prepare import Prepared, prepare
+from workers.prepare.prepare import PreparedAttempt, prepare
 from workers.run_dir.layout import run_directory
 from workers.run_dir.process_registry import ProcessRegistry, held_here
 from workers.run_dir.sizes import RESUME
-from workers.supervisor.asking.place import model_requests, refuse_without_gateway
-from workers.supervisor.asking.ranks_asking import RanksAsking
 from workers.supervisor.confined_tracker import confined_child
 from workers.supervisor.control.lease_fence import Fence
 from workers.supervisor.control.lease_renewal import LeaseRenewal
 from workers.supervisor.control.rank_group import RankGroup
 from workers.supervisor.control.stop_controller import StopController
-from workers.supervisor.interactive.place import notebook_settings, session_place
 from workers.supervisor.interactive.sandbox_access import AccessCalls, SandboxAccess
+from workers.supervisor.interactive.setup import notebook_settings, session_place
+from workers.supervisor.model_requests.rank_requests import RankRequests
+from workers.supervisor.model_requests.setup import model_requests, refuse_without_gateway
 from workers.supervisor.ranks.event_loop import EventLoop
 from workers.supervisor.ranks.observations import Observations
 from workers.supervisor.ranks.progress_watchdog import ProgressWatchdog
 from workers.supervisor.ranks.rank_logs import RankLogs
 from workers.supervisor.ranks.rank_reports import RankReports
 from workers.supervisor.ranks.role_progress import RoleProgress
-from workers.supervisor.ranks.usage import UsageSampler
+from workers.supervisor.ranks.usage import OTHER_NODE_SECONDS, SAMPLE_SECONDS, UsageSampler
 from workers.supervisor.recording.checkpoint_store import CheckpointStore
-from workers.supervisor.recording.claim_sizes import limits_of_claims
+from workers.supervisor.recording.claim_sizes import limits_of_claims, limits_of_empty
 from workers.supervisor.recording.connection_events import connection_event
 from workers.supervisor.recording.context import AttemptContext
 from workers.supervisor.recording.disk_space import DiskSpaceWatch
@@ -49,8 +49,8 @@ from workers.supervisor.recording.run_size import RunSizeWatch
 from workers.supervisor.recording.tensorboard_store import TensorboardStore
 from workers.supervisor.rendezvous.meeting import meet
 from workers.supervisor.serving.adapters import Adapters
-from workers.supervisor.serving.place import relay_place
 from workers.supervisor.serving.replica import ReplicaCalls, ServedReplica
+from workers.supervisor.serving.setup import relay_place
 from workers.tracking.trackers import Trackers
 
 TRACKING = "TRACKING"  # reason of events about tracking services
@@ -67,7 +67,7 @@ class Assembly:
         self,
         settings: Settings,
         db: Database,
-        work: Work,
+        work: WorkOrder,
         began: float,
         *,
         redaction: Redaction | None = None,
@@ -92,7 +92,7 @@ class Assembly:
         )
         self.processes = ProcessRegistry(run, held_here(work))
 
-    def prepare(self, recorders: Recorders, *, is_over: Callable[[], bool]) -> Prepared | None:
+    def prepare(self, recorders: Recorders, *, is_over: Callable[[], bool]) -> PreparedAttempt | None:
         """Everything the ranks need; None when the attempt is over before. Raises AttemptFailed and LeaseLost."""
         refuse_without_gateway(self.settings, self.work)
         context = self.context
@@ -114,8 +114,10 @@ class Assembly:
 
         return LeaseRenewal(self.settings.lease, Fence(), renew, on_requests=on_requests, on_lost=on_lost)
 
-    def size_watches(self, prepared: Prepared, on_exceeded: Callable[[str], None]) -> list[RunSizeWatch]:
-        """Of the run directory and of claims that have limits; ``on_exceeded`` gets what was found, in words."""
+    def size_watches(self, prepared: PreparedAttempt, on_exceeded: Callable[[str], None]) -> list[RunSizeWatch]:
+        """Of the run directory, claims and empty directories that have limits; ``on_exceeded`` gets what was found, in
+        words.
+        """
         resources, node = self.work.document.resource_config, self.settings.node
 
         def watch(directory: Path, limit_mb: int, whose: str, where: str, besides: str = "") -> RunSizeWatch:
@@ -127,6 +129,8 @@ class Assembly:
         where = "size_mb of its mount, or the node's TRAINYARD_NODE_MAX_CLAIM_MB"
         claims = limits_of_claims(prepared.plan.confinement.view, resources.mounts, node.max_claim_mb)
         watches = [watch(claim, mb, f"the volume claim {claim.name} holds", where) for claim, mb in claims.items()]
+        for target, (directory, mb) in limits_of_empty(prepared.plan.confinement.view, resources.mounts).items():
+            watches.append(watch(directory, mb, f"the empty directory {target} holds", "size_mb of its mount"))
         if limit := resources.limits.storage_mb or node.max_storage_mb:
             where = "resource_config.limits.storage_mb, else the node's TRAINYARD_NODE_MAX_STORAGE_MB"
             run = self.context.run.path
@@ -166,6 +170,7 @@ class Assembly:
             recorders.reporter,
             recorders.events,
             steps,
+            part=work.part,
             working=work.working_phase,
             on_training=on_training,
             on_serving=replica.begin if replica is not None else lambda: None,
@@ -181,7 +186,7 @@ class Assembly:
         )
         ranks.replica = replica
         ranks.access = self.access(recorders, lambda: ranks, steps.kept)
-        ranks.asking = RanksAsking(self.loop, steps, model_requests(self.settings, work))
+        ranks.model_requests = RankRequests(self.loop, steps, model_requests(self.settings, work))
         if work.all_instances:
             ranks.roles = self.roles(recorders, ranks)
         return ranks
@@ -269,5 +274,4 @@ class Assembly:
         )
 
     def usage_sampler(self, take: Callable[[Mapping[str, float]], None]) -> UsageSampler:
-        """On nodes other than the first nothing is reported: the current step is known from rank 0 only."""
-        return UsageSampler(self.work.devices, None if self.work.part else take)
+        return UsageSampler(self.work.devices, take, seconds=OTHER_NODE_SECONDS if self.work.part else SAMPLE_SECONDS)

@@ -14,22 +14,23 @@ from app.domain.lifecycle.retry_policy import Backoff
 from app.domain.lifecycle.states import TERMINAL, JobState
 from app.domain.spec.inference import BATCH, EVALUATION, FEATURES, REPLICA, TRAINING
 from app.services.attempts import checkpoints, gang_parts, outcome_errors, work_orders
-from app.services.attempts.work_orders import Ending, Work
+from app.services.attempts.work_orders import Ending, WorkOrder
 from app.services.files import result_files
 from app.services.telemetry import evaluated_points
-from app.storage.keys import shards_key
+from app.storage.object_keys import shards_key
 from config.settings import Settings
 from trainyard.protocol.messages import MAX_MESSAGE, MAX_TEXT, RankExit, clean_text
 from workers.attempt_failed import AttemptFailed
 from workers.publishing.runner import publish_options
 from workers.supervisor.finished_attempt import FinishedAttempt
+from workers.supervisor.node_output import refuse_too_much, store_node_output
 from workers.supervisor.offline_run import store_offline_run
 from workers.supervisor.publish import deliver
 from workers.supervisor.publish_logs import deliver_logs
 from workers.supervisor.ranks.verdict import is_consequence, judge, judge_part
 from workers.supervisor.recording import disk_space
 from workers.supervisor.recording.evaluation_results import read_results
-from workers.supervisor.recording.model_export import StoredModel, find_output, left_files, output_limits, store_model
+from workers.supervisor.recording.model_export import StoredModel, find_output, output_limits, store_model
 from workers.supervisor.recording.report_writer import Note
 from workers.supervisor.recording.upload import Patience
 
@@ -39,7 +40,6 @@ log = logging.getLogger(__name__)
 SHORT_DRAIN_SECONDS = 10.0
 LOG_SECONDS = 10.0
 RETRY_SECONDS = 0.5
-MOST_COUNTED = 1000  # of the files that are not stored
 # Of progress.
 _UNITS = {TRAINING: "step", BATCH: "record", FEATURES: "record", EVALUATION: "benchmark", REPLICA: "request"}
 
@@ -76,14 +76,13 @@ def _store(attempt: FinishedAttempt) -> Outcome:
     hurries = outcome.kind == "cancelled" or outcome.cause == "HANG"
     attempt.recorders.checkpoints.drain(SHORT_DRAIN_SECONDS if hurries else None)
     model = StoredModel()
-    if outcome.kind == "completed" and attempt.work.part == 0 and not attempt.work.is_replica:
+    if outcome.kind == "completed" and _has_output(attempt.work):
         try:
-            model = _export(attempt)
+            model = store_node_output(attempt, _patience(attempt)) if attempt.work.part else _export(attempt)
         except AttemptFailed as error:
             error = disk_space.named(error)
             outcome = Outcome(kind="failed", cause=error.error_type, message=error.message)
-    _say_what_is_lost(attempt, outcome)
-    if model.artifacts and publish_options(attempt.work):
+    if model.artifacts and attempt.work.part == 0 and publish_options(attempt.work):
         outcome, model = deliver(attempt, outcome, model)
     _report_the_last(attempt, outcome, finished=outcome.kind == "completed" or bool(model.artifacts))
     attempt.reporter.flush()
@@ -99,6 +98,10 @@ def _store(attempt: FinishedAttempt) -> Outcome:
     store_offline_run(attempt, outcome)  # last: it says how the attempt ended
     attempt.reporter.flush()
     return _completed(attempt, outcome, model)
+
+
+def _has_output(work: WorkOrder) -> bool:
+    return work.is_training if work.part else not work.is_replica
 
 
 def _write_result_file(attempt: FinishedAttempt, outcome: Outcome) -> None:
@@ -122,59 +125,41 @@ def _unstored(attempt: FinishedAttempt, error: Exception) -> Outcome:
 
 def _export(attempt: FinishedAttempt) -> StoredModel:
     """Move the output, if any, to the storage; the job is EXPORTING meanwhile. Raises AttemptFailed."""
-    seen = attempt.observations
     limits = output_limits(attempt.work.document.output_config, attempt.settings.storage)
-    output = find_output(attempt.context.run.output, limits, custom=seen.custom)
+    output = find_output(attempt.context.run.output, limits, custom=attempt.observations.custom)
     output = replace(output, is_model=attempt.work.is_training)
+    if attempt.work.is_gang and output.files:
+        refuse_too_much(attempt, output, limits)
     attempt.ranks.reports.enter(JobState.EXPORTING if output.files else attempt.ranks.reports.working)
     publishes = bool(publish_options(attempt.work))
     if publishes and not output.files:
         attempt.reporter.add(Note(kind=EventType.WARNING, message="the job wrote no output, so nothing is published"))
-
-    def serve(seconds: float) -> bool:
-        """Apply control requests while waiting for disk space."""
-        due = time.monotonic() + seconds
-        attempt.loop.call_after(seconds, lambda: None)
-        attempt.loop.run_until(lambda: time.monotonic() >= due or attempt.is_lost() or seen.stopping == "cancel")
-        return not attempt.is_lost() and seen.stopping != "cancel"
-
-    patience = Patience(rest=serve, waits=lambda error: attempt.disk.full("the finished model", error))
     # Before it is moved.
     measured = read_results(output, attempt.work.document) if attempt.work.kind == EVALUATION else {}
     stored = store_model(
-        attempt.context.storage, attempt.work.job_id, output, seen.result, keep=publishes, patience=patience
+        attempt.context.storage,
+        attempt.work.job_id,
+        output,
+        attempt.observations.result,
+        keep=publishes,
+        patience=_patience(attempt),
     )
     return replace(stored, benchmarks=measured)
 
 
-def _say_what_is_lost(attempt: FinishedAttempt, outcome: Outcome) -> None:
-    """Of a training on several nodes only the first one's output is stored; what lies elsewhere is named.
+def _patience(attempt: FinishedAttempt) -> Patience:
+    """Applies control requests while it waits for disk space."""
 
-    An attempt that is good does not fail because of a note. Raises LeaseLost.
-    """
-    if attempt.work.part == 0 or outcome.kind != "completed" or not attempt.work.is_training:
-        return
-    try:
-        _name_left_files(attempt)
-    except LeaseLost:
-        raise
-    except Exception:
-        log.warning("the files that are not kept could not be counted", exc_info=True)
+    def goes_on() -> bool:
+        return not attempt.is_lost() and attempt.observations.stopping != "cancel"
 
+    def serve(seconds: float) -> bool:
+        due = time.monotonic() + seconds
+        attempt.loop.call_after(seconds, lambda: None)
+        attempt.loop.run_until(lambda: time.monotonic() >= due or not goes_on())
+        return goes_on()
 
-def _name_left_files(attempt: FinishedAttempt) -> None:
-    work = attempt.work
-    files, may_be_more = left_files(attempt.context.run.output, most=MOST_COUNTED)
-    if files == 0:
-        return
-    named = ", ".join(f"{each.role} {each.index}" for each in work.instances)
-    count = f"{files} or more files" if may_be_more else f"{files} file{'s' if files > 1 else ''}"
-    message = (
-        f"{count} in TRAINYARD_OUTPUT_DIR on {work.node}{f' ({named})' if named else ''} are not kept: only those on "
-        f"{work.node_names[0]}, the node of rank 0, are; write them to a storage of your own, or let rank 0 write them"
-    )
-    data = {"node": work.node, "files": files}
-    attempt.reporter.add(Note(kind=EventType.WARNING, reason="OUTPUT_NOT_KEPT", message=message, data=data))
+    return Patience(rest=serve, waits=lambda error: attempt.disk.full("the finished model", error))
 
 
 def _report_the_last(attempt: FinishedAttempt, outcome: Outcome, *, finished: bool) -> None:
@@ -314,7 +299,7 @@ def _backoff(settings: Settings) -> Backoff:
     return Backoff(base_seconds=scheduler.retry_base_seconds, max_seconds=scheduler.retry_max_seconds)
 
 
-def give_up(settings: Settings, db: Database, work: Work, failure: AttemptFailed) -> None:
+def give_up(settings: Settings, db: Database, work: WorkOrder, failure: AttemptFailed) -> None:
     """End an attempt that could not even begin. Raises LeaseLost."""
     outcome = Outcome(kind="failed", cause=failure.error_type, message=failure.message)
     if work.is_gang:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from app.database.engine import Database
-from app.services.attempts.work_orders import Work
+from app.services.attempts.work_orders import WorkOrder
 from config.settings import Settings
 from workers.supervisor.control.lease_renewal import LeaseRenewal
 from workers.supervisor.control.rank_group import RankGroup
@@ -39,7 +39,7 @@ class FinishedAttempt:
         return self.context.db
 
     @property
-    def work(self) -> Work:
+    def work(self) -> WorkOrder:
         return self.context.work
 
     @property

@@ -17,7 +17,7 @@ from app.host.forks import run_as_program
 from app.host.privacy import hide_from_same_user
 from app.host.processes import die_with_pipe
 from app.host.system_calls import NoFilter, filter_program
-from workers.fork_server.requests import Request
+from workers.fork_server.requests import ForkRequest
 from workers.fork_server.server import serve
 from workers.prepare import preflight
 from workers.prepare.preflight_process import PREFLIGHT
@@ -39,7 +39,7 @@ def main() -> int:
     return program() if request.is_confirmed() else 0
 
 
-def _become(request: Request) -> Callable[[], int]:
+def _become(request: ForkRequest) -> Callable[[], int]:
     """Be what the command of the request, run as a program in its own session, would be; returns its body."""
     command = request.fields["command"]
     module, *arguments = command[command.index("-m") + 1 :]

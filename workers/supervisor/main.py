@@ -20,7 +20,7 @@ from app.database.engine import Database, make_engine
 from app.models import Job
 from app.services.attempts import failed_pauses, leases, work_orders
 from app.services.attempts.leases import ControlRequests
-from app.services.attempts.work_orders import Work
+from app.services.attempts.work_orders import WorkOrder
 from config.logging import configure_logging, log_crashes
 from config.queues import node_name
 from config.redaction import Redaction
@@ -36,7 +36,7 @@ from workers.attempt_failed import AttemptFailed
 from workers.supervisor.control.hang_report import KEEP_SECONDS, store_stacks, without_stacks
 from workers.supervisor.control.hang_detector import Hang, HangDetector
 from trainyard.protocol.messages import MAX_MESSAGE
-from workers.prepare.prepare import Prepared
+from workers.prepare.prepare import PreparedAttempt
 from workers.supervisor.recording.environment_events import environment_notes
 from workers.supervisor.recording.report_writer import Note
 from workers.supervisor.recording.run_size import RunSizeWatch
@@ -105,7 +105,7 @@ class Supervisor:
         self._loop, self._context, self._observed = assembly.loop, assembly.context, assembly.observations
         self._run, self._processes = assembly.context.run, assembly.processes
         self._lost = False
-        self._prepared: Prepared | None = None
+        self._prepared: PreparedAttempt | None = None
         self.following: int | None = None  # the attempt that this process runs next
         self._renewal = assembly.renewal(
             on_requests=lambda requests: self._loop.call(lambda: self._apply(requests)), on_lost=self._lose
@@ -235,6 +235,7 @@ class Supervisor:
             self._keeping.start()
 
     def _apply(self, requests: ControlRequests) -> None:
+        self._ranks.reports.job_step = requests.current_step
         if requests.part_ended and not self._observed.broke:  # else this part may be the cause, and ends anyway
             gone = AttemptFailed("RANK_KILLED", f"its part on node {requests.part_ended} has ended")
             self._end_for(gone, grace_seconds=self._settings.lease.kill_grace_seconds)
@@ -341,7 +342,7 @@ class Supervisor:
 
 
 def _supervisor(
-    settings: Settings, db: Database, work: Work, began: float, redaction: Redaction, checkpoints_asked: int | None
+    settings: Settings, db: Database, work: WorkOrder, began: float, redaction: Redaction, checkpoints_asked: int | None
 ) -> Supervisor | None:
     """None when there is no disk space for the run directory; the outcome is written then."""
     try:
@@ -362,7 +363,7 @@ def _supervisor(
         return None
 
 
-def _register(db: Database, job_id: str, attempt: int, node: str) -> Work:
+def _register(db: Database, job_id: str, attempt: int, node: str) -> WorkOrder:
     """Register this process as the attempt's supervisor, and load its work order."""
     work = work_orders.load_work(db, job_id, attempt, node=node)
     identity = processes.own_identity()
@@ -372,7 +373,7 @@ def _register(db: Database, job_id: str, attempt: int, node: str) -> Work:
     return work
 
 
-def _metric_names(db: Database, work: Work) -> Sequence[str]:
+def _metric_names(db: Database, work: WorkOrder) -> Sequence[str]:
     """Names of metrics from earlier attempts: their number is bounded for all attempts together."""
     with db.read() as session:
         return tuple(session.get_one(Job, work.job_id).latest_metrics or {})

@@ -10,7 +10,7 @@ from app.domain.spec.model import Tracker
 from app.models import Job
 from app.services.attempts import artifacts
 from app.services.provenance.wandb_export import exported
-from app.storage.keys import run_file_key, wandb_file
+from app.storage.object_keys import run_file_key, wandb_file
 from workers.supervisor.finished_attempt import FinishedAttempt
 from workers.supervisor.recording.report_writer import Note
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from app.domain.errors import LeaseLost
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.outcomes import Outcome, OutcomeKind
-from workers.publishing.orders import File, PublishOrder
+from workers.publishing.orders import PublishedFile, PublishOrder
 from workers.publishing.runner import Publication, Published
 from workers.supervisor.finished_attempt import FinishedAttempt
 from workers.supervisor.recording.model_export import StoredModel
@@ -24,7 +24,7 @@ def deliver(attempt: FinishedAttempt, outcome: Outcome, model: StoredModel) -> t
         job_id=work.job_id,
         job_name=work.name,
         source=model.directory,
-        files=tuple(File(path=a.path, size_bytes=a.size_bytes, sha256=a.sha256) for a in model.artifacts),
+        files=tuple(PublishedFile(path=a.path, size_bytes=a.size_bytes, sha256=a.sha256) for a in model.artifacts),
         weight_files=model.weight_files,
     )
     publication = Publication(attempt.settings, work, order, on_done=attempt.loop.wake)

@@ -12,7 +12,7 @@ from app.domain.lifecycle.events import EventType
 from app.storage.logs import LogReader
 from trainyard.protocol.commands import DRAIN
 from workers.publishing.copying import digest_of
-from workers.publishing.orders import File, PublishOrder
+from workers.publishing.orders import PublishedFile, PublishOrder
 from workers.publishing.runner import Publication, log_options
 from workers.publishing.streams import Contents, FileStreams
 from workers.supervisor.finished_attempt import FinishedAttempt
@@ -60,10 +60,10 @@ def _text(attempt: FinishedAttempt, rank: int) -> Iterator[bytes]:
         yield "".join(f"{block.at} {text}\n" for text in block.texts).encode()
 
 
-def _files(contents: Contents) -> Iterator[File]:
+def _files(contents: Contents) -> Iterator[PublishedFile]:
     for name, content in contents.items():
         size, digest = digest_of(content(), lambda _: None)
-        yield File(path=name, size_bytes=size, sha256=digest)
+        yield PublishedFile(path=name, size_bytes=size, sha256=digest)
 
 
 def _copy(attempt: FinishedAttempt, source: Path, contents: Contents) -> None:

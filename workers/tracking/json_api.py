@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from app.domain.spec.rules.tracking import ALLOW_SETTING
-from app.services.access.guarded_http import FAILURES, Request, exchange, problem_of
+from app.services.access.guarded_http import FAILURES, OutgoingRequest, exchange, problem_of
 from workers.fetching.uris import shown
 from workers.tracking.failures import PASSING, NotDelivered
 
@@ -60,7 +60,7 @@ class JsonApi:
         return self._call("POST", path, json.dumps(body).encode())
 
     def _call(self, method: str, path: str, body: bytes | None) -> dict[str, Any]:
-        request = Request(method=method, url=f"{self.base}/{path}", headers=self._headers(), body=body)
+        request = OutgoingRequest(method=method, url=f"{self.base}/{path}", headers=self._headers(), body=body)
         deadline = min(self.deadline, time.monotonic() + self.call_seconds)
         try:
             with exchange(request, self.allow, deadline) as (response, _):

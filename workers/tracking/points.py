@@ -16,7 +16,7 @@ MOST_POINTS = 900
 
 
 @dataclass(frozen=True, kw_only=True)
-class Batch:
+class PointBatch:
     """Points of one attempt in order of arrival, as ``[name, step, milliseconds since 1970, value, arrival number]``;
     ``seq`` is the last one's arrival number.
     """
@@ -26,7 +26,7 @@ class Batch:
     attempt: int
 
 
-def next_batch(db: Database, job_id: str, seq: int) -> Batch | None:
+def next_batch(db: Database, job_id: str, seq: int) -> PointBatch | None:
     """The points that arrived after ``seq``; None when there is none."""
     with db.read() as session:
         rows = live_metrics.points_after(session, job_id, seq, limit=MOST_POINTS)
@@ -37,7 +37,7 @@ def next_batch(db: Database, job_id: str, seq: int) -> Batch | None:
         points = [
             [row.name, row.step, int(row.at.timestamp() * 1000), row.special or row.value, row.seq] for row in mine
         ]
-        return Batch(points=points, seq=mine[-1].seq, attempt=attempt)
+        return PointBatch(points=points, seq=mine[-1].seq, attempt=attempt)
 
 
 def count_after(db: Database, job_id: str, seq: int | None, *, attempt: int) -> int:

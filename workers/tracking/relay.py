@@ -27,7 +27,7 @@ TOO_LATE = "it does not answer in time"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Service:
+class TrackingService:
     """``what`` names it in events; ``first`` is the first request of its process, with the service's token."""
 
     what: str
@@ -50,10 +50,10 @@ class Round:
     is_done: threading.Event = field(default_factory=threading.Event)
 
 
-class Relay:
+class TrackingRelay:
     """``on_refused`` is called, on the relay's thread, when the service first says no."""
 
-    def __init__(self, db: Database, job_id: str, service: Service, on_refused: Callable[[str], None]) -> None:
+    def __init__(self, db: Database, job_id: str, service: TrackingService, on_refused: Callable[[str], None]) -> None:
         self._db, self._job_id, self._service, self._on_refused = db, job_id, service, on_refused
         self._rounds: queue.SimpleQueue[Round | None] = queue.SimpleQueue()
         self._child: TrackingChild | None = None

@@ -12,7 +12,7 @@ from typing import Any
 from app.domain.spec.model import MLFLOW, TRACKIO, WANDB, Tracker
 from app.domain.spec.rules.tracking import LONGEST_TAG, WANDB_URL
 from app.domain.spec.secrets import tracker_token_path
-from app.services.attempts.work_orders import Work
+from app.services.attempts.work_orders import WorkOrder
 from config.settings import Settings
 from workers.job_secrets import opened_secrets
 
@@ -22,7 +22,7 @@ _WHOLE = re.compile(r"-?[0-9]{1,18}")
 CALLS_IN_A_ROUND = 4.0  # a round of calls, such as finding the run and describing it, may take so many timeouts
 
 
-def service_request(settings: Settings, work: Work, number: int) -> dict[str, Any]:
+def service_request(settings: Settings, work: WorkOrder, number: int) -> dict[str, Any]:
     """The first request to the process of a service: where it is, how it is opened, and what its run shows."""
     tracker = work.document.tracking[number]
     service = {
@@ -37,7 +37,7 @@ def service_request(settings: Settings, work: Work, number: int) -> dict[str, An
     return {"service": service, "facts": _FACTS[tracker.kind](work, tracker)}
 
 
-def _wandb_facts(work: Work, tracker: Tracker) -> dict[str, Any]:
+def _wandb_facts(work: WorkOrder, tracker: Tracker) -> dict[str, Any]:
     labels, started_from = work.document.labels, work.document.training_config.resume_from_checkpoint
     config = {name: _typed(value) for name, value in _params(work).items()}
     return {
@@ -61,7 +61,7 @@ def _typed(value: str) -> object:
     return found if math.isfinite(found) else value
 
 
-def _trackio_facts(work: Work, tracker: Tracker) -> dict[str, Any]:
+def _trackio_facts(work: WorkOrder, tracker: Tracker) -> dict[str, Any]:
     return {
         "job_id": work.job_id,
         "name": tracker.run_name or work.name,
@@ -74,7 +74,7 @@ def _trackio_facts(work: Work, tracker: Tracker) -> dict[str, Any]:
     }
 
 
-def _facts(work: Work, tracker: Tracker) -> dict[str, Any]:
+def _facts(work: WorkOrder, tracker: Tracker) -> dict[str, Any]:
     return {
         "job_id": work.job_id,
         "name": tracker.run_name or work.name,
@@ -86,7 +86,7 @@ def _facts(work: Work, tracker: Tracker) -> dict[str, Any]:
     }
 
 
-def _params(work: Work) -> dict[str, str]:
+def _params(work: WorkOrder) -> dict[str, str]:
     """The values that people compare runs by; hyperparameters have the names of the document."""
     training, data = work.document.training_config, work.document.data_config
     values: dict[str, object] = {
@@ -107,7 +107,7 @@ def _shown(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _tags(work: Work) -> dict[str, str]:
+def _tags(work: WorkOrder) -> dict[str, str]:
     labels, started_from = work.document.labels, work.document.training_config.resume_from_checkpoint
     tags = {
         "mlflow.source.name": "trainyard",

@@ -9,11 +9,11 @@ from urllib.parse import urlsplit
 
 from app.database.engine import Database
 from app.domain.spec.model import WANDB
-from app.services.attempts.work_orders import Work
+from app.services.attempts.work_orders import WorkOrder
 from config.settings import Settings
 from workers.tracking.child import TrackingChild, plain_child
 from workers.tracking.points import count_after
-from workers.tracking.relay import Relay, Service
+from workers.tracking.relay import TrackingRelay, TrackingService
 from workers.tracking.run_facts import service_request
 
 log = logging.getLogger(__name__)
@@ -34,12 +34,12 @@ class Trackers:
     """
 
     def __init__(
-        self, settings: Settings, db: Database, work: Work, on_warning: OnWarning, confined: StartConfined
+        self, settings: Settings, db: Database, work: WorkOrder, on_warning: OnWarning, confined: StartConfined
     ) -> None:
         self._end_seconds = settings.tracking.end_seconds
         self._db, self._work, self._on_warning, self._confined = db, work, on_warning, confined
         self._relays = tuple(
-            Relay(db, work.job_id, service, lambda problem: on_warning(problem, {}))
+            TrackingRelay(db, work.job_id, service, lambda problem: on_warning(problem, {}))
             for service in self._services(settings, work)
         )
 
@@ -73,13 +73,13 @@ class Trackers:
         for relay in self._relays:
             relay.close()
 
-    def _seconds_of(self, relay: Relay, outcome: str) -> float:
+    def _seconds_of(self, relay: TrackingRelay, outcome: str) -> float:
         if relay.problem or outcome in _INTERRUPTED:
             return SHORT_SECONDS
         # What a client has in memory is lost with it, and no attempt sends it again.
         return self._end_seconds if relay.is_late or outcome in _ENDS_BY_ITSELF else SHORT_SECONDS
 
-    def _services(self, settings: Settings, work: Work) -> tuple[Service, ...]:
+    def _services(self, settings: Settings, work: WorkOrder) -> tuple[TrackingService, ...]:
         """Never raises: secrets that can't be opened fail the attempt elsewhere, with their cause."""
         try:
             return tuple(_services(settings, work, self._confined))
@@ -88,7 +88,7 @@ class Trackers:
             self._on_warning(f"tracking is not served because of a fault of the platform: {type(error).__name__}", {})
             return ()
 
-    def _report(self, relay: Relay) -> None:
+    def _report(self, relay: TrackingRelay) -> None:
         """Never raises: the job's results must not depend on this."""
         try:
             missing = count_after(self._db, self._work.job_id, relay.reached, attempt=self._work.attempt)
@@ -102,14 +102,14 @@ class Trackers:
             self._on_warning(f"{relay.what}: {points} not {delivered}{problem}", {"points": missing})
 
 
-def _services(settings: Settings, work: Work, confined: StartConfined) -> Iterable[Service]:
+def _services(settings: Settings, work: WorkOrder, confined: StartConfined) -> Iterable[TrackingService]:
     """The services of the job's document, in its order, but for an offline run, which goes to none."""
     ours = settings.tracking
     for number, tracker in enumerate(work.document.tracking if work.part == 0 else ()):
         if tracker.is_offline:
             continue
         first, is_wandb = service_request(settings, work, number), tracker.kind == WANDB
-        yield Service(
+        yield TrackingService(
             what=f"tracking.{number} ({tracker.kind} at {urlsplit(first['service']['url']).hostname})",
             first=first,
             timeout_seconds=ours.timeout_seconds,

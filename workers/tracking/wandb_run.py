@@ -43,7 +43,7 @@ class WandbFacts:
     job_type: str
 
 
-class WandbRun:
+class LiveWandbRun:
     """``url`` is the server's address, ``seconds`` how long the client may take to open or to finish a run."""
 
     def __init__(
@@ -161,10 +161,10 @@ class WandbRun:
         )
 
 
-def described(first: Mapping[str, Any]) -> WandbRun:
+def described(first: Mapping[str, Any]) -> LiveWandbRun:
     """The run of a first request."""
     service = first["service"]
-    return WandbRun(service["url"], service["token"], float(service["round_seconds"]), WandbFacts(**first["facts"]))
+    return LiveWandbRun(service["url"], service["token"], float(service["round_seconds"]), WandbFacts(**first["facts"]))
 
 
 @contextmanager

@@ -33,7 +33,7 @@ _STOPS = (
 
 
 @dataclass(frozen=True)
-class Decision:
+class StepDecision:
     """What all ranks do at this step boundary."""
 
     stop: Stop | None
@@ -105,7 +105,7 @@ class StepBoundary:
         # Always on the CPU: an exchange must not make the GPU finish its queue first.
         self._group = dist.new_group(backend="gloo") if dist.is_initialized() else None
 
-    def decide(self) -> Decision:
+    def decide(self) -> StepDecision:
         """Call once at the end of every step, on every rank."""
         heard = self._context.stop
         number = 0 if heard is None else heard.number
@@ -114,7 +114,7 @@ class StepBoundary:
         if stop is not None:
             stop = replace(stop, number=number)
         asked, self._requests_done = requests > self._requests_done, requests
-        return Decision(stop, save=stop.save_checkpoint if stop else asked)
+        return StepDecision(stop, save=stop.save_checkpoint if stop else asked)
 
     def is_save_asked(self) -> bool:
         """Whether this rank has heard of a request to save and continue that the ranks have not agreed on yet."""

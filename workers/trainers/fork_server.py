@@ -10,7 +10,7 @@ import importlib
 import os
 import signal
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
@@ -22,7 +22,7 @@ from app.host.landlock import stay_below
 from app.host.oom_score import OF_SANDBOXES, raise_oom_score
 from app.host.system_calls import filter_program, restrict
 from trainyard.protocol.run_spec import RunSpec
-from workers.fork_server.requests import Request
+from workers.fork_server.requests import ForkRequest
 from workers.fork_server.server import serve
 from workers.rank import agent
 from workers.rank.environment import FORKED_HF_HOME
@@ -31,7 +31,7 @@ from workers.sandbox.forked_launch import INSPECTION
 from workers.sandbox.launcher import inherited_environment
 from workers.sandbox.namespaces import become, drop_permissions, join
 from workers.trainers import inspection
-from workers.trainers.left_out import leave_out, quantizes
+from workers.trainers.hidden_packages import leave_out, quantizes
 
 # Trainers of these frameworks run with what is imported here.
 WARM = frozenset({"HF_TRAINER", "FSDP", TRANSFORMERS})
@@ -41,9 +41,13 @@ LATER = (
     *("transformers.models.llama.modeling_llama", "peft.utils.transformers_weight_conversion"),
     *("numpy.ctypeslib", "torch.profiler._cupti_monitor"),
     "workers.trainers.inference.engine.transformers_engine",
+    *("workers.trainers.main", "workers.trainers.rollouts.main", "workers.trainers.rollouts.model"),
 )
 # By these /proc tells which attempt and which rank a process belongs to.
-SHOWN = ("TRAINYARD_JOB_ID", "TRAINYARD_ATTEMPT", "TRAINYARD_NODE", "RANK")
+SHOWN = (
+    *("TRAINYARD_JOB_ID", "TRAINYARD_ATTEMPT", "TRAINYARD_NODE", "RANK"),
+    *("TRAINYARD_ROLE", "TRAINYARD_TASK_INDEX", "TRAINYARD_RANK"),
+)
 KEY_BYTES = 32  # of multiprocessing's own
 # Of malloc.h, and what glibc begins with.
 MALLOC_DEFAULTS = {-1: 128 << 10, -3: 128 << 10}  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD
@@ -78,7 +82,7 @@ def _import_trainers() -> None:
             importlib.import_module(module)
 
 
-def _enter(request: Request) -> None:
+def _enter(request: ForkRequest) -> None:
     """Continue in a process inside the sandbox and its control groups, as a child of its init."""
     sandbox, *_ = request.files
     with _giving_up():
@@ -102,7 +106,7 @@ def _enter(request: Request) -> None:
         os._exit(0)
 
 
-def _become_agent(request: Request, *, is_warm: bool) -> NoReturn:
+def _become_agent(request: ForkRequest, *, is_warm: bool) -> NoReturn:
     """What `python -m workers.rank.agent` in the sandbox would be."""
     control, *logs = _become(request)
     spec = Path(request.fields["spec"])
@@ -114,7 +118,7 @@ def _become_agent(request: Request, *, is_warm: bool) -> NoReturn:
     )
 
 
-def _become_inspection(request: Request, *, is_warm: bool) -> NoReturn:
+def _become_inspection(request: ForkRequest, *, is_warm: bool) -> NoReturn:
     """What `python -m workers.trainers.inspection` in the sandbox would be."""
     if not is_warm:
         os._exit(NOT_STARTED)
@@ -123,7 +127,7 @@ def _become_inspection(request: Request, *, is_warm: bool) -> NoReturn:
     run_as_program(inspection.main, at_end=lambda code: _tell(request, code))
 
 
-def _become(request: Request) -> list[int]:
+def _become(request: ForkRequest) -> list[int]:
     """Be in the sandbox what the command of the request would be; returns the files of the program."""
     _, exit_code_pipe, output, *files = request.files
     command, directory = request.fields["command"], request.fields["directory"]
@@ -167,7 +171,7 @@ def _seed() -> None:
         sys.modules[name].current_process().authkey = os.urandom(KEY_BYTES)
 
 
-def _tell(request: Request, code: int) -> None:
+def _tell(request: ForkRequest, code: int) -> None:
     """Give the exit code to the shell that waits in the sandbox."""
     os.write(request.files[1], f"{code}\n".encode())
 
@@ -204,8 +208,6 @@ def _keep_less_memory() -> None:
 
 def _become_rank(command: Sequence[str], directory: Path, log: int, environment: Mapping[str, str], parent: int) -> int:
     """What the command, started by the agent, would be."""
-    from workers.trainers import main as rank  # noqa: PLC0415
-
     as_rank(parent)
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGCHLD, signal.SIGTERM):
@@ -218,7 +220,8 @@ def _become_rank(command: Sequence[str], directory: Path, log: int, environment:
     _seed()
     sys.argv = list(command[command.index("-m") + 1 :])
     _show(command)
-    return rank.main()
+    program: Callable[[], int | None] = importlib.import_module(sys.argv[0]).main
+    return program() or 0
 
 
 def _show(command: Sequence[str]) -> None:

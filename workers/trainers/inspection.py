@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from app.domain.spec.inference import TRAINING, kind_of
 from app.domain.spec.rules.model import is_drawn
 from app.host.landlock import stay_below
 from app.host.processes import die_with_parent
@@ -62,6 +63,12 @@ def _inspect(document: Mapping[str, Any], findings: Findings) -> None:
     began = time.monotonic()
     spec = RunSpec.from_document(document)
     # Imported only now: the memory limit applies, and a missing package becomes a finding.
+    if kind_of(spec.training_type) != TRAINING:
+        from workers.trainers.inference.inspection import inspect_records  # noqa: PLC0415
+
+        inspect_records(spec, int(document["rows"]), findings)
+        findings["seconds"] = {"data": round(time.monotonic() - began, 3)}
+        return
     from workers.trainers import inspection_data, inspection_model  # noqa: PLC0415
 
     imported = time.monotonic()

@@ -1,7 +1,5 @@
 """Inspects data: the first records of each source, tokenized, and one batch as for training."""
 
-import itertools
-import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,22 +13,20 @@ from app.domain.spec.hyperparameters.rlhf import REWARD, REWARD_METHOD, complete
 from workers.rank.run_context import RunSpec, method_of
 from workers.rank.spec_sections import data_config, training_config
 from workers.trainers.data.encoded import NOT_LEARNED, Encoded
-from workers.trainers.data.reading import rows
 from workers.trainers.data.records import LocatedRecord, records
-from workers.trainers.data.sources import TRAIN, VALIDATION, Source, sources_of
+from workers.trainers.data.sources import TRAIN, VALIDATION, DataSource, sources_of
 from workers.trainers.data.statistics import LengthStatistics, merged
 from workers.trainers.data.tokenizing import RecordTokenizer
 from workers.trainers.failures import DataInvalid, InvalidConfig
 from workers.trainers.graders.reward import checked_grader
 from workers.trainers.hf_trainer.model.tokenizer import base_model
+from workers.trainers.inspection_sources import MOST_SHOWN, beginning, columns_of, described
 from workers.trainers.rewards import reward_of
 
 # A lower share is negligible.
 TRUNCATED_WARNS = 0.01
 UNLEARNED_WARNS = 0.01
 FEW_TO_MEASURE = 10
-MOST_COLUMNS = 100
-MOST_SHOWN, LONGEST_SHOWN = 3, 600  # records of a source that people see, and characters of each
 # Time limit for reading; what is not read then is left to the node.
 READ_SECONDS = 45.0
 
@@ -41,7 +37,7 @@ Findings = dict[str, Any]
 class _Read:
     """What is known of one source after its first records."""
 
-    source: Source
+    source: DataSource
     count: int = 0
     complete: bool = False  # there are no more records than these
     conversational: bool = False
@@ -70,7 +66,7 @@ class _Reader:
     def marks_assistant(self) -> bool:
         return self.tokenizing is not None and self.tokenizing.marks_assistant
 
-    def read(self, source: Source) -> _Read:
+    def read(self, source: DataSource) -> _Read:
         """Raises DataNotFound, DataInvalid, InvalidConfig."""
         found = _Read(source)
         mapping = data_config(self._spec).preprocess.field_mapping
@@ -101,8 +97,7 @@ class _Reader:
 
 def _show(found: _Read, located: LocatedRecord, tokens: int | None) -> None:
     if len(found.shown) < MOST_SHOWN:
-        text = json.dumps(located.record, ensure_ascii=False, default=str)
-        found.shown.append({"text": text[:LONGEST_SHOWN], "cut": len(text) > LONGEST_SHOWN, "tokens": tokens})
+        found.shown.append(beginning(located.record, tokens))
 
 
 def inspect_data(spec: RunSpec, tokenizer: PreTrainedTokenizerBase | None, most: int, findings: Findings) -> None:
@@ -110,7 +105,7 @@ def inspect_data(spec: RunSpec, tokenizer: PreTrainedTokenizerBase | None, most:
     reader = _Reader(spec, tokenizer, most)
     sources = []
     for source in sources_of(spec):
-        columns = _columns(source)
+        columns = columns_of(source)
         sources.append(reader.read(source))
         findings["sources"].append(_shown(sources[-1], columns, tokenized=tokenizer is not None))
     train = [each for each in sources if each.source.split == TRAIN]
@@ -155,15 +150,6 @@ def collate(batch: list[Encoded], pad_id: int, *, left: bool) -> dict[str, torch
     }
 
 
-def _columns(source: Source) -> list[str]:
-    """Columns of the first row, as named in the file: what a field mapping may refer to."""
-    for file in source.files:
-        first = next(rows(file, source.format), None)
-        if first is not None:
-            return sorted(map(str, itertools.islice(first.values, MOST_COLUMNS)))
-    return []
-
-
 def _collate(spec: RunSpec, train: list[_Read], tokenizer: PreTrainedTokenizerBase, findings: Findings) -> None:
     """Collate the first batch; where records are packed, their beginnings."""
     size = data_config(spec).batch_size
@@ -187,18 +173,7 @@ def _collate(spec: RunSpec, train: list[_Read], tokenizer: PreTrainedTokenizerBa
 
 
 def _shown(read: _Read, columns: list[str], *, tokenized: bool) -> dict[str, Any]:
-    source = read.source
-    shown: dict[str, Any] = {
-        "index": source.index,
-        "location": source.location,
-        "split": source.split,
-        "format": source.format,
-        "files": len(source.files),
-        "columns": columns,
-        "records_read": read.count,
-        "complete": read.complete,
-        "first_records": read.shown,
-    }
+    shown = described(read.source, columns, read.count, read.shown, complete=read.complete)
     if not tokenized:
         return shown
     document = read.lengths.to_document()
@@ -297,5 +272,5 @@ def _training_amount(spec: RunSpec, train: list[_Read]) -> Iterator[str]:
         )
 
 
-def _name(source: Source) -> str:
+def _name(source: DataSource) -> str:
     return source.files[0].name if len(source.files) == 1 else source.location

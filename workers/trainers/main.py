@@ -9,7 +9,7 @@ from typing import NoReturn
 from app.domain.spec.inference import Inference
 from trainyard.protocol.channel import ChannelClosed
 from workers.rank.run_context import RunContext, method_of, supervised_run
-from workers.trainers.left_out import QLORA, can_build_kernels, leave_out, quantizes
+from workers.trainers.hidden_packages import QLORA, can_build_kernels, leave_out, quantizes
 
 # No process is left to report to; the exit code only explains the end in process tables.
 _ORPHANED = 74

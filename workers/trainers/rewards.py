@@ -11,7 +11,7 @@ from app.domain.spec.hyperparameters.parsing import InvalidHyperparameter
 from app.domain.spec.hyperparameters.rlhf import EXACT, LENGTH, REGEX, reward_kind
 from app.patterns.rewards import compiled
 from workers.trainers.failures import InvalidConfig, TrainingFailure
-from workers.trainers.left_out import let_users_import
+from workers.trainers.hidden_packages import let_users_import
 
 FUNCTION = "reward"  # in a user's file
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from app.cli.admin.columns import picked
-from app.cli.choice import Choice
+from app.cli.choice import SuggestingChoice
 from app.cli.connection import ServerGroup, server
 from app.cli.output import json_option, print_fields, print_json, print_json_line, print_table
 from app.domain.spreadsheet_cells import as_text
@@ -46,7 +46,7 @@ def _filters(command: Command) -> Command:
         ),
         click.option("--action", help="Only this action, such as key.create, or all actions on a noun, such as key."),
         click.option("--target", help="Only entries about this job, key, project, queue or node."),
-        click.option("--outcome", type=Choice(["done", "denied"]), help="Only actions with this outcome."),
+        click.option("--outcome", type=SuggestingChoice(["done", "denied"]), help="Only actions with this outcome."),
         click.option(
             "--after", callback=_moment, metavar="TIME", help="Only entries after this time: 2026-05-17T09:30:00Z."
         ),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from app.cli.admin.columns import picked
-from app.cli.choice import Choice
+from app.cli.choice import SuggestingChoice
 from app.cli.connection import ServerGroup, is_local, server
 from app.cli.output import Command, age, json_option, print_fields, print_json, print_table
 from app.cli.text_options import checked_name, checked_text
@@ -79,7 +79,7 @@ def list_keys(as_json: bool) -> None:  # noqa: FBT001
 
 @keys.command()
 @click.option("--project", callback=checked_name, help=f"Project of the key.  [your key's own, or {DEFAULT_PROJECT}]")
-@click.option("--role", type=Choice([str(role) for role in Role]), default=str(Role.USER), show_default=True)
+@click.option("--role", type=SuggestingChoice([str(role) for role in Role]), default=str(Role.USER), show_default=True)
 @click.option(
     "--expires",
     type=click.IntRange(1, MAX_EXPIRES_DAYS),

@@ -4,15 +4,18 @@ import click
 
 from app.cli.admin.columns import picked
 from app.cli.admin.project_quotas import NONE, quota
-from app.cli.choice import Choice
+from app.cli.choice import SuggestingChoice
 from app.cli.connection import ServerGroup, server
 from app.cli.output import json_option, print_fields, print_json, print_table
 from app.cli.text_options import checked_name, checked_text
-from app.domain.administration import AUTO_SERVICES, CLAIM_RIGHTS, LONGEST_DESCRIPTION
+from app.domain.administration import AUTO_SERVICES, CLAIM_RIGHTS, IMAGE_DIGESTS, LONGEST_DESCRIPTION
 from app.domain.interactive import SWITCHES
 from app.domain.names import WORD, WORD_RULE
 from app.domain.spec.locations.egress import SERVICE, SERVICE_RULE
+from app.domain.spec.locations.images import SOURCE, SOURCE_RULE
 from trainyard.client import Conflict
+
+_ALL = "all"  # in place of a list of registries
 
 
 def _services(_: click.Context, option: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
@@ -30,6 +33,16 @@ def _capabilities(_: click.Context, option: click.Parameter, values: tuple[str, 
             raise click.BadParameter(f"{value!r}: {WORD_RULE}", param=option)
     if NONE in values and len(values) > 1:
         raise click.BadParameter(f"{NONE} demands nothing; name it alone", param=option)
+    return values
+
+
+def _sources(_: click.Context, option: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    """Checks an option that names registries or parts of them, or all."""
+    for value in values:
+        if value != _ALL and not SOURCE.fullmatch(value):
+            raise click.BadParameter(f"{value!r}: {SOURCE_RULE}", param=option)
+    if _ALL in values and len(values) > 1:
+        raise click.BadParameter(f"{_ALL} limits nothing; name it alone", param=option)
     return values
 
 
@@ -100,16 +113,31 @@ def egress(name: str, added: tuple[str, ...], removed: tuple[str, ...], as_json:
 @click.option("--description", callback=checked_text(LONGEST_DESCRIPTION), help="The new description.")
 @click.option(
     "--sessions",
-    type=Choice(SWITCHES),
+    type=SuggestingChoice(SWITCHES),
     help="Whether people may open shells, commands and ports of its running jobs; recorded: what they show is kept.",
 )
 @click.option(
-    "--claims", type=Choice(CLAIM_RIGHTS), help="Whether its jobs may create volume claims, or only use existing ones."
+    "--claims",
+    type=SuggestingChoice(CLAIM_RIGHTS),
+    help="Whether its jobs may create volume claims, or only use existing ones.",
 )
 @click.option(
     "--auto-services",
-    type=Choice(AUTO_SERVICES),
+    type=SuggestingChoice(AUTO_SERVICES),
     help="Whether the first request for a model without a service makes one; default: as the gateways' settings say.",
+)
+@click.option(
+    "--image-source",
+    "image_sources",
+    multiple=True,
+    callback=_sources,
+    metavar="HOST[/PATH]",
+    help="Whose images its jobs may use, and local for those of storage roots; in place of the list before. all: any.",
+)
+@click.option(
+    "--image-digests",
+    type=SuggestingChoice(IMAGE_DIGESTS),
+    help="Whether its jobs name images of registries with their digest.",
 )
 @click.option(
     "--require",
@@ -120,22 +148,27 @@ def egress(name: str, added: tuple[str, ...], removed: tuple[str, ...], as_json:
     help="What nodes of its jobs must have, such as sandbox:full; in place of what it demanded before. none: nothing.",
 )
 @json_option
-def change(
+def change(  # noqa: PLR0913  a project has this many fields
     name: str,
+    *,
     description: str | None,
     sessions: str | None,
     claims: str | None,
     auto_services: str | None,
+    image_sources: tuple[str, ...],
+    image_digests: str | None,
     required: tuple[str, ...],
-    as_json: bool,  # noqa: FBT001
+    as_json: bool,
 ) -> None:
     """Change a project's description, what its jobs may do, or what nodes of its jobs must have.
 
     A demand counts for submissions and for jobs that wait; running jobs continue.
     """
-    if not required and all(value is None for value in (description, sessions, claims, auto_services)):
+    given = (description, sessions, claims, auto_services, image_digests)
+    if not required and not image_sources and all(value is None for value in given):
         raise click.UsageError(
-            "nothing to change; name --description, --sessions, --claims, --auto-services or --require"
+            "nothing to change; name --description, --sessions, --claims, --auto-services, --image-source, "
+            "--image-digests or --require"
         )
     demands = [each for each in required if each != NONE] if required else None
     with server() as client:
@@ -145,6 +178,8 @@ def change(
             sessions=sessions,
             claims=claims,
             auto_services=auto_services,
+            image_sources=[each for each in image_sources if each != _ALL] if image_sources else None,
+            image_digests=image_digests,
             required_capabilities=demands,
         )
     print_json(item) if as_json else click.echo(name)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from app.cli.choice import Choice
+from app.cli.choice import SuggestingChoice
 from app.cli.database import admin_database, cli_settings, failures_as_messages
 from app.cli.output import json_option, print_json, print_table
 from app.domain.scheduling.fair_share import ProjectQuota, merged, quota_of
@@ -16,8 +16,8 @@ from app.domain.scheduling.resources import NodeCapacity
 from simulation.planners import POLICIES
 
 if TYPE_CHECKING:
-    from simulation.measuring import Report
-    from simulation.trace import Cluster, TraceJob
+    from simulation.measuring import ReplayReport
+    from simulation.trace import ReplayCluster, TraceJob
     from simulation.unstarted import Unstarted
 
 
@@ -30,7 +30,9 @@ _OUT = click.Path(dir_okay=False, writable=True, path_type=Path)
 @click.option("--nodes", "nodes_file", type=_FILE, help="The nodes, as CSV.")
 @click.option("--like-now", is_flag=True, help="Use the current nodes, project quotas and queue weights.")
 @click.option("--quotas", type=_FILE, help='Quotas of projects, as JSON: {"red": {"gpus": {"deserved": 8}}}.')
-@click.option("--policy", "policies", type=Choice(list(POLICIES)), multiple=True, help="Only this policy; repeatable.")
+@click.option(
+    "--policy", "policies", type=SuggestingChoice(list(POLICIES)), multiple=True, help="Only this policy; repeatable."
+)
 @click.option(
     "--reserve-after",
     type=click.FloatRange(0),
@@ -124,7 +126,7 @@ def generate(trace: Path, nodes: Path, count: int, as_json: bool, **wanted: Any)
     click.echo(f"{len(made)} jobs of {days:.1f} days in {trace}, {len(cluster.nodes)} nodes in {nodes}")
 
 
-def _print_tables(reports: "Mapping[str, Report]") -> None:
+def _print_tables(reports: "Mapping[str, ReplayReport]") -> None:
     from simulation import comparing
 
     print_table(comparing.HEADS, comparing.rows(reports), empty="")
@@ -146,10 +148,10 @@ def _trace(path: Path) -> "list[TraceJob]":
         return read_trace(path.name, lines)
 
 
-def _cluster(nodes_file: Path | None, quotas: Path | None) -> "Cluster":
-    from simulation.trace import Cluster
+def _cluster(nodes_file: Path | None, quotas: Path | None) -> "ReplayCluster":
+    from simulation.trace import ReplayCluster
 
-    found = Cluster(nodes=_nodes(nodes_file)) if nodes_file is not None else _current_cluster()
+    found = ReplayCluster(nodes=_nodes(nodes_file)) if nodes_file is not None else _current_cluster()
     return found if quotas is None else replace(found, quotas={**found.quotas, **_quotas(quotas)})
 
 
@@ -160,13 +162,13 @@ def _nodes(path: Path) -> Sequence[NodeCapacity]:
         return read_nodes(path.name, lines)
 
 
-def _current_cluster() -> "Cluster":
+def _current_cluster() -> "ReplayCluster":
     from app.services.scheduling.idle_cluster import idle_cluster
-    from simulation.trace import Cluster
+    from simulation.trace import ReplayCluster
 
     with admin_database() as db, db.read() as session:
         idle = idle_cluster(session)
-    return Cluster(nodes=idle.nodes, quotas=idle.quotas, queue_weights=idle.queue_weights)
+    return ReplayCluster(nodes=idle.nodes, quotas=idle.quotas, queue_weights=idle.queue_weights)
 
 
 def _quotas(path: Path) -> dict[str, ProjectQuota]:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from app.cli.admin.columns import picked
-from app.cli.choice import Choice
+from app.cli.choice import SuggestingChoice
 from app.cli.connection import ServerGroup, server
 from app.cli.output import age, json_option, print_fields, print_json, print_table
 from app.cli.text_options import checked_name
@@ -72,14 +72,14 @@ def show(webhook_id: str, as_json: bool) -> None:  # noqa: FBT001
     "events",
     multiple=True,
     metavar="NAME",
-    type=Choice(EVENT_NAMES),
+    type=SuggestingChoice(EVENT_NAMES),
     help="An event type or job state; repeatable.  [all]",
 )
 @click.option("--description", default="", help="A description to show in lists.")
 @click.option(
     "--format",
     "form",
-    type=Choice(WEBHOOK_FORMATS),
+    type=SuggestingChoice(WEBHOOK_FORMATS),
     help="The event itself, a message for an incoming webhook of Slack or Teams, or an email.  "
     f"[{PLAIN_FORMAT}; with recipients {EMAIL_FORMAT}]",
 )
@@ -164,7 +164,7 @@ def redeliver(webhook_id: str, delivery_id: str, as_json: bool) -> None:  # noqa
 @webhooks.command()
 @click.argument("webhook_id")
 @click.argument("delivery_id", required=False)
-@click.option("--state", type=Choice(DELIVERY_STATES), help="Only deliveries in this state.")
+@click.option("--state", type=SuggestingChoice(DELIVERY_STATES), help="Only deliveries in this state.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
 @json_option
 def deliveries(webhook_id: str, delivery_id: str | None, state: str | None, limit: int, as_json: bool) -> None:  # noqa: FBT001

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from app.cli.choice import Choice
+from app.cli.choice import SuggestingChoice
 from app.cli.client.submit import project_option, read_document
 from app.cli.connection import server
 from app.cli.output import full_option, json_option, print_fields, print_json, print_table, short_id, unix_time
@@ -36,7 +36,11 @@ def batches() -> None:
 @batches.command()
 @click.argument("file")
 @click.option(
-    "--endpoint", type=Choice(OPENAI_ENDPOINTS), default=OPENAI_ENDPOINTS[0], show_default=True, help="Their url."
+    "--endpoint",
+    type=SuggestingChoice(OPENAI_ENDPOINTS),
+    default=OPENAI_ENDPOINTS[0],
+    show_default=True,
+    help="Their url.",
 )
 @click.option("--window", default="24h", show_default=True, help="After so many hours what is not answered expires.")
 @click.option("--metadata", multiple=True, metavar="NAME=VALUE", callback=_pairs, help="A pair that the batch keeps.")

@@ -53,7 +53,7 @@ class Bundle:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class CodeEntry:
     name: str
     path: Path
     size_bytes: int
@@ -192,12 +192,12 @@ def _script_in(script: str, directory: Path, names: frozenset[str]) -> str:
     )
 
 
-def _entries(directory: Path, *, ignores: bool) -> Iterator[Entry]:
+def _entries(directory: Path, *, ignores: bool) -> Iterator[CodeEntry]:
     """In the order of their names. Raises ClickException."""
     root = directory.resolve()
     rules = _Ignored(root) if ignores else None
     waiting = [root]
-    found: list[Entry] = []
+    found: list[CodeEntry] = []
     while waiting:
         folder = waiting.pop()
         try:
@@ -219,7 +219,7 @@ def _entries(directory: Path, *, ignores: bool) -> Iterator[Entry]:
     yield from sorted(found, key=lambda entry: os.fsencode(entry.name))
 
 
-def _entry(root: Path, path: Path) -> Entry:
+def _entry(root: Path, path: Path) -> CodeEntry:
     name = path.relative_to(root).as_posix()
     if len(os.fsencode(name)) > LONGEST_PATH or name.count("/") >= MOST_PARTS or not can_be_shown(name):
         raise click.ClickException(
@@ -237,11 +237,11 @@ def _entry(root: Path, path: Path) -> Entry:
                 f"{path} is a link that leads out of the directory, to {target}; replace it by a copy, or leave it out "
                 f"with {_IGNORE}"
             )
-        return Entry(name=name, path=path, size_bytes=0, link=target)
+        return CodeEntry(name=name, path=path, size_bytes=0, link=target)
     if not path.is_file():
         raise click.ClickException(f"{path} is no regular file: a device, a pipe or a socket can't be uploaded")
     status = path.stat()
-    return Entry(name=name, path=path, size_bytes=status.st_size, is_program=bool(status.st_mode & 0o100))
+    return CodeEntry(name=name, path=path, size_bytes=status.st_size, is_program=bool(status.st_mode & 0o100))
 
 
 class _Ignored:
@@ -273,7 +273,7 @@ class _Ignored:
         return False
 
 
-def _refuse_large(directory: Path, entries: list[Entry]) -> None:
+def _refuse_large(directory: Path, entries: list[CodeEntry]) -> None:
     total = sum(entry.size_bytes for entry in entries)
     if len(entries) > MOST_FILES:
         raise click.ClickException(
@@ -288,7 +288,7 @@ def _refuse_large(directory: Path, entries: list[Entry]) -> None:
         )
 
 
-def _pack(entries: list[Entry], archive: Path) -> None:
+def _pack(entries: list[CodeEntry], archive: Path) -> None:
     """Without owners, times and other modes, so that equal content gives equal bytes."""
     import zstandard  # noqa: PLC0415 – as above
 

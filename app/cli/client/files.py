@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from app.cli.choice import Choice
+from app.cli.choice import SuggestingChoice
 from app.cli.client.submit import project_option
 from app.cli.connection import server
 from app.cli.output import json_option, print_fields, print_json, print_table, unix_time
@@ -32,7 +32,7 @@ def files() -> None:
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option(
     "--purpose",
-    type=Choice(PURPOSES),
+    type=SuggestingChoice(PURPOSES),
     default="fine-tune",
     show_default=True,
     help="What it is for; the content of fine-tune and batch files is inspected.",

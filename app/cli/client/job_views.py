@@ -28,7 +28,7 @@ class BarView:
             expand=True,
         )
         self._task = self._progress.add_task("…", total=None, facts="")
-        self._last_shown: tuple[Any, ...] = ()
+        self._last_shown: tuple[object, ...] = ()
         self._progress.start()
 
     def show(self, job: Job) -> None:
@@ -51,11 +51,11 @@ class BarView:
         self._progress.stop()
 
 
-class LineView:
+class JobLineView:
     """Prints one line per state change, and one every few seconds of progress."""
 
     def __init__(self) -> None:
-        self._last_shown: tuple[Any, ...] = ()
+        self._last_shown: tuple[object, ...] = ()
         self._step = -1
         self._next_line = 0.0
 
@@ -76,7 +76,7 @@ class LineView:
         pass
 
 
-class JsonView:
+class JobJsonView:
     """Prints the whole job as one JSON line whenever it changed."""
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class JsonView:
         pass
 
 
-def _change_of(job: Job) -> tuple[Any, ...]:
+def _change_of(job: Job) -> tuple[object, ...]:
     return job.status, job.attempt, job.requested, job.pending_reason
 
 

@@ -175,6 +175,22 @@ def show_plan(answer: DryRun, *, as_json: bool) -> None:
     warn(answer["warnings"])
 
 
+def show_inspected_plan(answer: DryRun, *, as_json: bool) -> None:
+    """Print the answer to a dry run, and what was found in the data."""
+    from app.cli.client.documents.data_report import show_report  # noqa: PLC0415 – slow to import
+
+    show_plan(answer, as_json=as_json)
+    report = answer.get("data")
+    if report is not None and not as_json:
+        click.echo()
+        show_report(report)
+
+
+def would_fail(answer: DryRun) -> bool:
+    """Whether the job would end before it starts, by its inputs or by what was found in the data."""
+    return any(map(is_refusal, answer["warnings"])) or not answer.get("data", {"valid": True})["valid"]
+
+
 def warn(warnings: Sequence[str]) -> None:
     """Print what has no effect."""
     for warning in warnings:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from app.cli.choice import Choice
+from app.cli.choice import SuggestingChoice
 from app.cli.connection import server
 from app.cli.output import json_option, print_json, print_table
 from trainyard.client import Client
@@ -21,7 +21,7 @@ _FIELDS = {"key": "key_id", "model": "model", "day": "day"}
 
 
 @click.command()
-@click.option("--by", "group", multiple=True, type=Choice(GROUPS), help="Repeatable; default model.")
+@click.option("--by", "group", multiple=True, type=SuggestingChoice(GROUPS), help="Repeatable; default model.")
 @click.option("--since", type=click.DateTime(["%Y-%m-%d"]), help="First day, in UTC.")
 @click.option("--until", type=click.DateTime(["%Y-%m-%d"]), help="Last day, in UTC.")
 @click.option("--project", default="", help="Only of this project.")

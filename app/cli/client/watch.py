@@ -11,7 +11,7 @@ import click
 
 from app.cli.client.documents.local_files import ways_to_send
 from app.cli.client.job_facts import amount, kind_of
-from app.cli.client.job_views import BarView, JsonView, LineView
+from app.cli.client.job_views import BarView, JobJsonView, JobLineView
 from app.cli.connection import local_option, server
 from app.cli.handles import job_argument, job_id_of
 from app.cli.output import duration, json_option, moment, printable, seconds_between
@@ -55,7 +55,7 @@ def watch_to_end(client: Client, job_id: str, *, as_json: bool = False) -> None:
 
 def follow_to_end(client: Client, job_id: str, *, as_json: bool = False) -> Job:
     """Follow the job to its end, print its outcome and return it; Ctrl-C ends this process."""
-    view: View[Job] = JsonView() if as_json else BarView() if sys.stdout.isatty() else LineView()
+    view: View[Job] = JobJsonView() if as_json else BarView() if sys.stdout.isatty() else JobLineView()
     try:
         job = follow(client, job_id, view)
     except KeyboardInterrupt:

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 import click
 
 from app.cli.client.curve import Point, draw
-from app.cli.client.job_views import BarView, LineView
+from app.cli.client.job_views import BarView, JobLineView
 from app.cli.client.watch import EXIT_NOT_COMPLETED, follow
 from app.cli.connection import server
 from app.cli.local.demo_processes import CHECKOUT, platform, run_module
@@ -140,7 +140,7 @@ def _train(client: Client, assets: Assets, steps: int | None) -> Job:
         document["training_config"]["hyperparameters"]["max_steps"] = str(steps)
     submitted = client.submit(document)
     _heading(f"Training: {document['name']}, {submitted.job_id}")
-    view = BarView() if sys.stdout.isatty() else LineView()
+    view = BarView() if sys.stdout.isatty() else JobLineView()
     try:
         job = follow(client, submitted.job_id, view)
     except KeyboardInterrupt:

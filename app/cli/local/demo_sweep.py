@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from app.cli.client.sweeps import table
-from app.cli.client.sweeps.views import LineView, Snapshot, TableView
+from app.cli.client.sweeps.views import Snapshot, SweepLineView, TableView
 from app.cli.client.sweeps.watch import follow, outcome
 from app.cli.client.watch import EXIT_NOT_COMPLETED, View
 from app.cli.local.demo_processes import CHECKOUT
@@ -27,7 +27,7 @@ def search(client: Client, assets: Path, steps: int | None) -> Job:
     created = client.sweeps.create(document(assets, steps))
     sweep_id = created["sweep_id"]
     click.secho(f"\nSearching for hyperparameters: {sweep_id}", bold=True)
-    view: View[Snapshot] = TableView() if sys.stdout.isatty() else LineView()
+    view: View[Snapshot] = TableView() if sys.stdout.isatty() else SweepLineView()
     try:
         sweep = follow(client, sweep_id, view)
     except KeyboardInterrupt:

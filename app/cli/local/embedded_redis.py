@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.cli.local.process_group import ChildSpec, ProcessGroup
+from app.cli.local.process_group import ChildSpec, LocalProcesses
 from app.services.operations.data_dir import replace_secret
 
 PROGRAMS = ("valkey-server", "redis-server")
@@ -45,7 +45,7 @@ class EmbeddedRedis:
         self.directory.mkdir(exist_ok=True, mode=0o700)
         replace_secret(self._configuration, _CONFIGURATION.format(self=self))
 
-    def start(self, group: ProcessGroup, spec: ChildSpec) -> Path | None:
+    def start(self, group: LocalProcesses, spec: ChildSpec) -> Path | None:
         """Start the server as the child ``spec`` of the group and wait until it answers.
 
         If it fails, it is started again without its data, whose new path is returned. Raises NoRedisProgram.
@@ -58,7 +58,7 @@ class EmbeddedRedis:
             raise NoRedisProgram(f"{self.program} does not start; see {group.log_of(spec.name)}")
         return aside
 
-    def _starts(self, group: ProcessGroup, spec: ChildSpec) -> bool:
+    def _starts(self, group: LocalProcesses, spec: ChildSpec) -> bool:
         group.start(spec)
         deadline = time.monotonic() + START_SECONDS
         while group.is_running(spec.name) and time.monotonic() < deadline:

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from app.cli.choice import Choice
+from app.cli.choice import SuggestingChoice
 from app.host.imports import uncollected_imports
 
 
@@ -12,7 +12,7 @@ from app.host.imports import uncollected_imports
 @click.option(
     "--sort",
     "-s",
-    type=Choice(("endpoint", "methods", "domain", "rule", "match")),
+    type=SuggestingChoice(("endpoint", "methods", "domain", "rule", "match")),
     default="endpoint",
     help="Sort by this; match is the order in which Flask tries the routes.",
 )

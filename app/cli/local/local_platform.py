@@ -25,8 +25,8 @@ from app.cli.local.command_lines import (
     worker_command,
 )
 from app.cli.local.forked_process import can_fork
-from app.cli.local.process_group import ChildSpec, ProcessGroup
-from app.cli.local.readiness import Readiness, reachable, seconds_since_start
+from app.cli.local.process_group import ChildSpec, LocalProcesses
+from app.cli.local.readiness import StartupReadiness, reachable, seconds_since_start
 from app.host.privacy import hide_from_same_user
 from app.services.operations.data_dir import replace_secret, url_file, write_roots, write_sandbox
 from config.node import NodeSettings
@@ -88,8 +88,8 @@ class LocalPlatform:
             self._settings = replace(self._settings, tensorboard=own)
         self._nodes = nodes
         self._with_flower = with_flower
-        self._group = ProcessGroup(pid_dir=self._dir / "run", log_dir=self._dir / "log", say=_print)
-        self._readiness = Readiness(host, port, nodes=self._node_names, key_file=settings.admin_key_file)
+        self._group = LocalProcesses(pid_dir=self._dir / "run", log_dir=self._dir / "log", say=_print)
+        self._readiness = StartupReadiness(host, port, nodes=self._node_names, key_file=settings.admin_key_file)
 
     def _serve_ports(self) -> None:
         """Browsers reach this machine by any name below `localhost`, which is not the dashboard's host."""
@@ -125,6 +125,8 @@ class LocalPlatform:
     def _write_connection_files(self) -> None:
         """Write settings of this environment to files, where processes started alone find them."""
         write_roots(self._settings)
+        # Long before the API answers: commands that are called meanwhile wait in the queue of its socket.
+        replace_secret(url_file(self._settings), self._readiness.url)
         path = self._settings.database_url_file
         if os.environ.get("TRAINYARD_DATABASE_URL"):
             replace_secret(path, self._settings.database.url)
@@ -213,7 +215,6 @@ class LocalPlatform:
         return drain
 
     def _print_addresses(self) -> None:
-        replace_secret(url_file(self._settings), self._readiness.url)
         _print(f"API        {self._readiness.url}   key in {self._settings.admin_key_file}")
         if self._settings.web.enabled:
             _print(f"Dashboard  {self._readiness.url}/ui/   sign in with that key")

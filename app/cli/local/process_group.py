@@ -50,7 +50,7 @@ class _Child:
 
 
 @dataclass
-class ProcessGroup:
+class LocalProcesses:
     """The children of one `trainyard up`; single-threaded, because a child dies with the thread that started it."""
 
     pid_dir: Path

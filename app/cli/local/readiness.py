@@ -11,7 +11,7 @@ REQUEST_TIMEOUT_SECONDS = 0.5
 REPORT_SECONDS = 10.0
 
 
-class Readiness:
+class StartupReadiness:
     """Readiness of the API at host and port and of the nodes started with it."""
 
     def __init__(self, host: str, port: int, *, nodes: Sequence[str], key_file: Path) -> None:

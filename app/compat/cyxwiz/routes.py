@@ -29,7 +29,7 @@ from app.http.idempotency import ReplyRecorder
 from app.http.operation import operation
 from app.http.pagination import next_page_token, page_request
 from app.http.request_body import validated
-from app.http.sse import Feed, Frame, stream, wants_events
+from app.http.sse import EventFrame, Feed, stream, wants_events
 from app.schemas.inference import SubmitInferenceSchema
 from app.schemas.jobs import SubmitJobSchema
 from app.security.permissions import Permission
@@ -296,7 +296,7 @@ def _feed(db: Database, job_id: str) -> Feed:
         progress = to_json(now) if now is not None else sent
         if progress != sent:
             sent, number = progress, number + 1
-            yield Frame(str(number), progress)
+            yield EventFrame(str(number), progress)
         elif has_ended:
             return
         else:

@@ -20,7 +20,7 @@ from app.schemas.services import CreateServiceSchema
 from app.services.jobs import lookup as job_lookup
 from app.services.rows import Service, Session
 from app.services.serving import commands, creation, listing, lookup
-from app.services.serving.creation import Created
+from app.services.serving.creation import CreatedService
 
 _DOCUMENT, _SHOWN = CreateServiceSchema(), ServiceSchema()
 _LIST_ORDERS = ("created_at", "name", "status")
@@ -104,7 +104,7 @@ def refuse_deletion(service_id: str) -> None:
     raise Conflict(f"{service_id} is a service: cancel it; retention deletes the record of one that has ended")
 
 
-def _created(_session: Session, created: Created) -> Reply:
+def _created(_session: Session, created: CreatedService) -> Reply:
     service = created.service
     answer = pb.SubmitJobResponse(job_id=service.name, status=STATES[ServiceState(service.status)])
     return Reply(answer, 201, location=f"{base_path()}/jobs/{service.name}", warnings=created.warnings)

@@ -13,7 +13,7 @@ NUM_SAMPLES = "num_samples"
 TYPE_EN, TYPE_ZH = "hyperparameter_search", "超参搜索"
 
 
-class Option(NamedTuple):
+class AlgorithmOption(NamedTuple):
     """A parameter of an algorithm that has an effect."""
 
     native: str
@@ -22,8 +22,8 @@ class Option(NamedTuple):
 
 
 _WHOLE, _NUMBER = "a whole number, as text", "a number, as text"
-_SAMPLES = Option("max_trials", int, _WHOLE)
-_STARTUP = Option("startup_trials", int, _WHOLE)
+_SAMPLES = AlgorithmOption("max_trials", int, _WHOLE)
+_STARTUP = AlgorithmOption("startup_trials", int, _WHOLE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ class Algorithm:
     description: str
     defaults: Mapping[str, str]
     types: Mapping[str, str]
-    options: Mapping[str, Option]
+    options: Mapping[str, AlgorithmOption]
 
 
 ALGORITHMS: Mapping[str, Algorithm] = {
@@ -59,8 +59,8 @@ ALGORITHMS: Mapping[str, Algorithm] = {
         types={NUM_SAMPLES: "Integer", "avg_best_idx": "Float", "shrink_coef": "Float"},
         options={
             NUM_SAMPLES: _SAMPLES,
-            "avg_best_idx": Option("avg_best_idx", float, _NUMBER),
-            "shrink_coef": Option("shrink_coef", float, _NUMBER),
+            "avg_best_idx": AlgorithmOption("avg_best_idx", float, _NUMBER),
+            "shrink_coef": AlgorithmOption("shrink_coef", float, _NUMBER),
         },
     ),
 }

@@ -4,7 +4,7 @@ import posixpath
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from app.compat.mounts import OPTIONAL, Mount, mount_of_data
+from app.compat.mounts import OPTIONAL, ContainerMount, mount_of_data
 from app.domain.errors import BadSpec
 from app.domain.spec.model import OUTPUT
 from app.domain.spec.rules.mounts import why_not_free
@@ -19,7 +19,7 @@ class Channels(NamedTuple):
 
     sources: list[dict[str, Any]]
     output_path: str | None
-    mounts: list[Mount]
+    mounts: list[ContainerMount]
     arguments: list[str]
     variables: dict[str, str]
 
@@ -44,12 +44,12 @@ def channels_of(algorithm: Mapping[str, Any]) -> Channels:
         pass_path(found, each, reference)
         if local := (each.get("local_dir") or "").rstrip("/"):
             native = {"type": OUTPUT, **({"sub_path": folder} if folder else {}), **OPTIONAL}
-            found.mounts.append(Mount(local, "", reference, native))
+            found.mounts.append(ContainerMount(local, "", reference, native))
     return found._replace(output_path=place)
 
 
 def mount_volumes(
-    spec: Mapping[str, Any], channels: Channels, code: Sequence[Mount], may_read: Callable[[str], bool] | None
+    spec: Mapping[str, Any], channels: Channels, code: Sequence[ContainerMount], may_read: Callable[[str], bool] | None
 ) -> Iterator[str]:
     """Adds volumes to the data of the job, and yields warnings. Raises BadSpec for one that can't be mounted.
 
@@ -85,7 +85,7 @@ def _of_server(place: str, may_read: Callable[[str], bool], field: str) -> str:
     return location
 
 
-def _refuse_path(path: str, others: Sequence[Mount], field: str) -> None:
+def _refuse_path(path: str, others: Sequence[ContainerMount], field: str) -> None:
     if why := why_not_free(path):
         raise BadSpec(f"{path or '/'} {why}", field=field)
     if path in (posixpath.normpath(each.mounted) for each in others):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from app.compat.modelarts.channels import Channels, obs_uri
-from app.compat.mounts import OPTIONAL, Mount, map_paths
+from app.compat.mounts import OPTIONAL, ContainerMount, map_paths
 from app.domain.errors import BadSpec
 from app.domain.spec.frameworks.custom import below
 from app.domain.spec.locations.code import is_bundle
@@ -29,7 +29,7 @@ _USUAL_CODE = "/home/ma-user/modelarts/user-job-dir"  # parent of the code unles
 
 
 def custom(
-    algorithm: Mapping[str, Any], channels: Channels, mounts: Sequence[Mount], warnings: list[str]
+    algorithm: Mapping[str, Any], channels: Channels, mounts: Sequence[ContainerMount], warnings: list[str]
 ) -> dict[str, Any]:
     """`training_config` of a job with its own code. Raises BadSpec."""
     given = [(each["name"], map_paths(each["value"], mounts)) for each in algorithm.get("parameters") or []]
@@ -57,7 +57,7 @@ def custom(
     }
 
 
-def code_mounts(algorithm: Mapping[str, Any]) -> list[Mount]:
+def code_mounts(algorithm: Mapping[str, Any]) -> list[ContainerMount]:
     """The mounts of the code directory. Raises BadSpec."""
     code, local = algorithm.get("code_dir") or "", (algorithm.get("local_code_dir") or "").rstrip("/")
     if local and not posixpath.normpath(local).startswith(_HOME):
@@ -66,10 +66,10 @@ def code_mounts(algorithm: Mapping[str, Any]) -> list[Mount]:
         return []
     place = code.removeprefix("file://").rstrip("/")
     paths = [local or f"{_USUAL_CODE}/{posixpath.basename(place)}", *([place] if code.startswith("file://") else [])]
-    return [Mount(path, "", CODE_PATH, {"type": CODE, **OPTIONAL}) for path in paths if path]
+    return [ContainerMount(path, "", CODE_PATH, {"type": CODE, **OPTIONAL}) for path in paths if path]
 
 
-def start_of(algorithm: Mapping[str, Any], mounts: Sequence[Mount], warnings: list[str]) -> str:
+def start_of(algorithm: Mapping[str, Any], mounts: Sequence[ContainerMount], warnings: list[str]) -> str:
     """The directory of `working_dir`; empty for the default. Raises BadSpec."""
     directory = (algorithm.get("working_dir") or "").rstrip("/")
     if not directory:

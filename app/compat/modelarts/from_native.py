@@ -9,7 +9,7 @@ from app.compat.ids import uuid_of
 from app.compat.modelarts.code import CUSTOM
 from app.compat.modelarts.fields import JUPYTER_LAB
 from app.compat.modelarts.flavors import of_job, of_resources
-from app.compat.modelarts.status import Trouble, milliseconds, status_of
+from app.compat.modelarts.status import UncontrolledJobs, milliseconds, status_of
 from app.compat.modelarts.tasks import tasks_of_job
 from app.compat.modelarts.to_native import BUILT_IN, DIALECT, METHODS, PRIORITIES
 from app.compat.mpirun import mpirun_of
@@ -19,12 +19,12 @@ from app.services.jobs.details import JobDetails
 from app.services.rows import Attempt
 
 
-class Cluster(NamedTuple):
+class TranslationData(NamedTuple):
     """Data for the translation of jobs, read once per response."""
 
     capacities: Sequence[NodeCapacity]  # of the nodes, for flavors
     names: Mapping[str, str]  # key id → name
-    trouble: Trouble
+    trouble: UncontrolledJobs
     now: datetime
 
 
@@ -38,7 +38,7 @@ def is_trial(details: JobDetails) -> bool:
     return details.job.sweep_id is not None and "trial" in _foreign(details)
 
 
-def job_of(details: JobDetails, attempts: Sequence[Attempt], cluster: Cluster) -> dict[str, Any]:
+def job_of(details: JobDetails, attempts: Sequence[Attempt], cluster: TranslationData) -> dict[str, Any]:
     """The complete training job; ``attempts`` oldest first."""
     return {
         "kind": "job",

@@ -8,8 +8,15 @@ from typing import Any, NamedTuple
 from app.compat.every_job import MAX_JOBS, every_job, moment_of
 from app.compat.ids import job_id_of, sweep_id_of
 from app.compat.modelarts.endpoints import endpoints_of
-from app.compat.modelarts.from_native import Cluster, algorithm_name, is_deleted, is_trial, job_of
-from app.compat.modelarts.status import NO_TROUBLE, STATES_OF_PHASES, Trouble, milliseconds, phase_of, times_of_search
+from app.compat.modelarts.from_native import TranslationData, algorithm_name, is_deleted, is_trial, job_of
+from app.compat.modelarts.status import (
+    NO_TROUBLE,
+    STATES_OF_PHASES,
+    UncontrolledJobs,
+    milliseconds,
+    phase_of,
+    times_of_search,
+)
 from app.compat.modelarts.to_native import DIALECT
 from app.domain.errors import BadSpec, NotFound
 from app.host.clock import utc_now
@@ -118,15 +125,17 @@ def delete(training_job_id: str) -> None:
     withdraw(plane(), caller(), found.job.id, dialect=DIALECT)
 
 
-def _translated(session: Session, found: JobDetails, attempts: Sequence[Attempt], cluster: Cluster) -> dict[str, Any]:
+def _translated(
+    session: Session, found: JobDetails, attempts: Sequence[Attempt], cluster: TranslationData
+) -> dict[str, Any]:
     translated = job_of(found, attempts, cluster)
     if is_sweep(found):
         return {**translated, "status": {**translated["status"], **times_of_search(found, cluster.now)}}
     return {**translated, "endpoints": endpoints_of(session, found, translated["metadata"])}
 
 
-def _cluster(session: Session, found: Sequence[JobDetails], trouble: Trouble) -> Cluster:
-    return Cluster(
+def _cluster(session: Session, found: Sequence[JobDetails], trouble: UncontrolledJobs) -> TranslationData:
+    return TranslationData(
         capacities=plane().inventory.capacities(session),
         names=api_keys.names(session, {each.job.created_by for each in found}),
         trouble=trouble,
@@ -134,8 +143,8 @@ def _cluster(session: Session, found: Sequence[JobDetails], trouble: Trouble) ->
     )
 
 
-def _trouble(session: Session) -> Trouble:
-    return Trouble(unheard=leases.unconfirmed_jobs(session), unstoppable=stuck_devices.jobs(session))
+def _trouble(session: Session) -> UncontrolledJobs:
+    return UncontrolledJobs(unheard=leases.unconfirmed_jobs(session), unstoppable=stuck_devices.jobs(session))
 
 
 def searched(session: Session, wanted: Mapping[str, Any]) -> tuple[int, int, Sequence[JobDetails]]:
@@ -152,14 +161,14 @@ def searched(session: Session, wanted: Mapping[str, Any]) -> tuple[int, int, Seq
     return total, len(matching), matching[begin:end]
 
 
-class Condition(NamedTuple):
+class SearchCondition(NamedTuple):
     """``values``: non-empty strings; for `between` two times in milliseconds."""
 
     key: str
     operator: str
     values: Sequence[Any]
 
-    def holds(self, job: JobDetails, trouble: Trouble) -> bool:
+    def holds(self, job: JobDetails, trouble: UncontrolledJobs) -> bool:
         if self.operator == "between":
             least, most = self.values
             return bool(least <= milliseconds(job.job.created_at) <= most)
@@ -169,13 +178,15 @@ class Condition(NamedTuple):
         return (value in self.values) == (self.operator == "in")
 
 
-def conditions(filters: Sequence[Mapping[str, Any]]) -> list[Condition]:
+def conditions(filters: Sequence[Mapping[str, Any]]) -> list[SearchCondition]:
     """The conditions of filters; one with only empty values is ignored. Raises BadSpec."""
-    asked = (Condition(each["key"], each["operator"], [text for text in each["value"] if text]) for each in filters)
+    asked = (
+        SearchCondition(each["key"], each["operator"], [text for text in each["value"] if text]) for each in filters
+    )
     return [_checked(each) for each in asked if each.values]
 
 
-def narrowed(asked: Sequence[Condition]) -> dict[str, Any]:
+def narrowed(asked: Sequence[SearchCondition]) -> dict[str, Any]:
     """Filters of `services.jobs.listing` that every selected job passes; they may pass others, too."""
     found: dict[str, Any] = {}
     for key, operator, values in asked:
@@ -189,7 +200,7 @@ def narrowed(asked: Sequence[Condition]) -> dict[str, Any]:
     return found
 
 
-def _checked(asked: Condition) -> Condition:
+def _checked(asked: SearchCondition) -> SearchCondition:
     if asked.operator == "between":
         if asked.key != "create_time" or len(asked.values) != 2 or not all(each.isdecimal() for each in asked.values):
             raise BadSpec("between is for create_time, with two times in milliseconds", field="filters")
@@ -199,7 +210,7 @@ def _checked(asked: Condition) -> Condition:
     return asked
 
 
-def _value(job: JobDetails, key: str, trouble: Trouble) -> str:
+def _value(job: JobDetails, key: str, trouble: UncontrolledJobs) -> str:
     if key == "name":
         return job.job.name
     if key == "phase":

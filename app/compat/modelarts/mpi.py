@@ -14,30 +14,30 @@ ENGINES = ("horovod", "mpi", "mindspore-gpu")  # by which ModelArts starts boot_
 _SHELL = ("bash", "-c")
 
 
-class Started(NamedTuple):
+class MpiLaunch(NamedTuple):
     """The algorithm with the command of each rank, and the fields of the framework that start it by MPI."""
 
     algorithm: Mapping[str, Any]
     framework: dict[str, Any]
 
 
-def started(algorithm: Mapping[str, Any], nodes: int, warnings: list[str], *, uses_images: bool) -> Started:
+def started(algorithm: Mapping[str, Any], nodes: int, warnings: list[str], *, uses_images: bool) -> MpiLaunch:
     """Raises BadSpec for a command of mpirun that the nodes of the job don't fit."""
     command = algorithm.get("command")
     has_image = uses_images and bool((algorithm.get("engine") or {}).get("image_url"))
     if algorithm.get("id") or (has_image and nodes == 1):
-        return Started(algorithm, {})
+        return MpiLaunch(algorithm, {})
     if not command:
         is_of_engine = algorithm.get("boot_file") and not has_image and _engine(algorithm) in ENGINES
-        return Started(algorithm, _framework("auto") if is_of_engine else {})
+        return MpiLaunch(algorithm, _framework("auto") if is_of_engine else {})
     launch = parse_launcher([*_SHELL, command], COMMAND, algorithm.get("environments") or {})
     if not launch.by_mpi and not launch.is_longer:
-        return Started(algorithm, {})
+        return MpiLaunch(algorithm, {})
     per_node = ranks_per_node(launch, nodes, COMMAND)
     if launch.is_longer:
-        return Started(algorithm, {})
+        return MpiLaunch(algorithm, {})
     warnings += [warning(COMMAND, why) for why in launch.ignored]
-    return Started({**algorithm, "command": launch.command[2]}, _framework(per_node))
+    return MpiLaunch({**algorithm, "command": launch.command[2]}, _framework(per_node))
 
 
 def _engine(algorithm: Mapping[str, Any]) -> str:

@@ -19,10 +19,11 @@ from app.compat.modelarts.observations import (
     source_of,
     stages_of,
 )
-from app.compat.modelarts.queries import EventsQuerySchema, LogQuerySchema, TasksQuerySchema
-from app.compat.modelarts.status import nodes_of_tasks, ranks_of_tasks, tasks_of
+from app.compat.modelarts.queries import EventsQuerySchema, JobLogQuerySchema, TasksQuerySchema
+from app.compat.modelarts.status import nodes_of_tasks, part_of_task, ranks_of_tasks, tasks_of
 from app.domain.errors import InvalidRequest, NotFound
 from app.domain.lifecycle.states import TERMINAL
+from app.domain.metric_groups import node_metric
 from app.host.clock import utc_now
 from app.http.context import plane
 from app.http.envelope import Reply
@@ -32,7 +33,7 @@ from app.services.jobs import history
 from app.services.jobs.details import JobDetails
 from app.services.rows import JobEvent, Session, SweepEvent
 from app.services.sweeps import history as sweep_history
-from app.services.telemetry import progress
+from app.services.telemetry import stored_metrics
 from app.storage.logs import LogLine, LogReader
 
 blueprint = Blueprint("observations", __name__)
@@ -98,8 +99,10 @@ def get_metrics(project_id: str, training_job_id: str, task_id: str) -> Reply:  
         _refuse_other_tasks(found, task_id)
         attempts = history.attempts(session, found.job.id)
         begun = next((each.started_at for each in attempts if each.started_at is not None), None)
-        names = [name for name in SERIES.values() if name]
-        series = progress.series(session, found.job.id, names=names, max_points=10_000)
+        part = part_of_task(attempts[-1], task_id) if attempts else 0
+        series_of = {name: node_metric(part, ours) if ours else "" for name, ours in SERIES.items()}
+        names = [name for name in series_of.values() if name]
+        series = stored_metrics.series(session, found.job.id, names=names, max_points=10_000)
     if begun is None:
         return Reply({"metrics": [{"metric": name, "value": []} for name in SERIES]})
     end = found.job.finished_at or utc_now()
@@ -110,7 +113,7 @@ def get_metrics(project_id: str, training_job_id: str, task_id: str) -> Reply:  
         {
             "metrics": [
                 {"metric": name, "value": minute_means(points.get(ours, []), begun, end)}
-                for name, ours in SERIES.items()
+                for name, ours in series_of.items()
             ]
         }
     )
@@ -127,7 +130,7 @@ def preview_log(project_id: str, training_job_id: str, task_id: str) -> Reply:  
 
 
 @blueprint.get(f"{_JOB}/logs/<task_id>")
-@operation("Read the log of a task in pages", permission=Permission.VIEW, query=LogQuerySchema)
+@operation("Read the log of a task in pages", permission=Permission.VIEW, query=JobLogQuerySchema)
 def page_log(project_id: str, training_job_id: str, task_id: str, query: dict[str, Any]) -> Reply:  # noqa: ARG001
     order, count = query.get("order", "desc"), query["lines"]
     try:

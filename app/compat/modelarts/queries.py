@@ -34,7 +34,7 @@ class EventsQuerySchema(Schema):
     source = one_of(SOURCES)
 
 
-class LogQuerySchema(Schema):
+class JobLogQuerySchema(Schema):
     base_line = Text(longest=32, **says("start_line or end_line of an earlier response"))
     lines = QueryWhole(1, 500, load_default=50)
     order = one_of(("asc", "desc"))
@@ -49,6 +49,6 @@ class TrialsQuerySchema(Schema):
     limit = QueryWhole(1, 50, load_default=50)
 
 
-class PageQuerySchema(Schema):
+class OffsetQuerySchema(Schema):
     limit = QueryWhole(1, 1000, load_default=1000)
     offset = QueryWhole(0, 10_000, load_default=0)

@@ -7,7 +7,7 @@ from typing import Any
 from marshmallow import ValidationError, fields, validate
 
 from app.schemas.documents import DocumentSchema
-from app.schemas.strict_fields import Choice, Flag, FreeObject, Matching, Section, Text, TextMap, Whole, says
+from app.schemas.strict_fields import Choice, Flag, FreeObject, Matching, SectionField, Text, TextMap, Whole, says
 
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 IGNORED = says("Accepted but ignored")
@@ -25,7 +25,7 @@ def objects(**kwargs: Any) -> fields.List[Any]:
 
 
 def list_of(schema: type[DocumentSchema], **kwargs: Any) -> fields.List[Any]:
-    return fields.List(Section(schema), validate=MANY, **kwargs)
+    return fields.List(SectionField(schema), validate=MANY, **kwargs)
 
 
 class Variables(TextMap):
@@ -55,13 +55,13 @@ def _merged(several: Sequence[Any]) -> dict[str, Any]:
 
 
 _Obs = document("Obs", {"obs_url": Text(longest=1024, shortest=1, required=True)})
-_Remote = document("Remote", {"obs": Section(_Obs), "dataset": FreeObject(**says("Refused: not supported"))})
+_Remote = document("Remote", {"obs": SectionField(_Obs), "dataset": FreeObject(**says("Refused: not supported"))})
 _CHANNEL = {
     "name": Matching(VARIABLE, "must be a name of letters, digits and _", required=True),
     "description": Text(longest=1024, **IGNORED),
     "local_dir": Text(longest=1024, **says("Path in the container; replaced by the path on the node")),
     "access_method": Choice(("parameter", "env"), **says("How the script gets the path: as an argument or a variable")),
-    "remote": Section(_Remote, required=True),
+    "remote": SectionField(_Remote, required=True),
 }
 _InputConstraint = document(
     "InputConstraint", {"data_type": Text(longest=256, **IGNORED), "attributes": Text(longest=4096, **IGNORED)}
@@ -88,8 +88,8 @@ Parameter = document(
         "name": Text(longest=256, shortest=1, required=True),
         "value": Text(longest=4096, load_default=""),
         "description": Text(longest=4096, **IGNORED),
-        "constraint": Section(_Constraint),
-        "i18n_description": Section(_Translation),
+        "constraint": SectionField(_Constraint),
+        "i18n_description": SectionField(_Translation),
     },
 )
 
@@ -98,7 +98,7 @@ class _OneOrSeveral(fields.List[Any]):
     """An array of channels, or a single one, as responses have it."""
 
     def __init__(self, schema: type[DocumentSchema]) -> None:
-        super().__init__(Section(schema), validate=MANY, metadata={"type": ["object", "array"]})
+        super().__init__(SectionField(schema), validate=MANY, metadata={"type": ["object", "array"]})
 
     def _deserialize(self, value: object, *args: Any, **kwargs: Any) -> list[Any]:
         found: list[Any] = super()._deserialize([value] if isinstance(value, dict) else value, *args, **kwargs)
@@ -134,13 +134,13 @@ _TaskAlgorithm = document(
         "boot_file": Text(longest=1024, **says("The script in it")),
         "inputs": _OneOrSeveral(Input),
         "outputs": _OneOrSeveral(_TaskOutput),
-        "engine": Section(_TaskEngine),
+        "engine": SectionField(_TaskEngine),
         "local_code_dir": Text(longest=1024, **says("Path of the code in the container; below /home")),
         "working_dir": Text(longest=1024, **says("Working directory: in the code, an input or an output")),
         "environments": Variables(
             keys=VARIABLE, rule="must be a name of letters, digits and _ that begins with no digit"
         ),
-        "job_config": Section(_TaskConfig),
+        "job_config": SectionField(_TaskConfig),
     },
 )
 _TaskResource = document(
@@ -170,8 +170,8 @@ Task = document(
         "role": Matching(
             re.compile(r"[A-Za-z0-9-]{1,30}"), "must be 1 to 30 letters, digits and dashes", required=True
         ),
-        "algorithm": Section(_TaskAlgorithm, load_default=dict),
-        "task_resource": Section(_TaskResource, load_default=lambda: {"node_count": 1}),
-        "log_export_path": Section(LogPlace),
+        "algorithm": SectionField(_TaskAlgorithm, load_default=dict),
+        "task_resource": SectionField(_TaskResource, load_default=lambda: {"node_count": 1}),
+        "log_export_path": SectionField(LogPlace),
     },
 )

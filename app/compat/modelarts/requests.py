@@ -20,7 +20,7 @@ from app.compat.modelarts.request_parts import (
     objects,
 )
 from app.schemas.documents import DocumentSchema
-from app.schemas.strict_fields import Choice, Flag, FreeObject, Matching, Section, Text, TextMap, Whole, says
+from app.schemas.strict_fields import Choice, Flag, FreeObject, Matching, SectionField, Text, TextMap, Whole, says
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _ANNOTATION = re.compile(r"[A-Za-z0-9_./-]{1,128}")
@@ -38,13 +38,15 @@ _Engine = document(
     },
 )
 _PfsLog = document("PfsLog", {"pfs_path": Text(longest=1024, **IGNORED)})
-_LogDir = document("LogDir", {"pfs": Section(_PfsLog)})
-_JobSource = document("JobSource", {"job": Section(document("SourceJob", {"job_id": Text(longest=64, **IGNORED)}))})
+_LogDir = document("LogDir", {"pfs": SectionField(_PfsLog)})
+_JobSource = document(
+    "JobSource", {"job": SectionField(document("SourceJob", {"job_id": Text(longest=64, **IGNORED)}))}
+)
 _Summary = document(
     "Summary",
     {
         "log_type": Choice(("tensorboard", "mindstudio-insight"), **IGNORED),
-        "log_dir": Section(_LogDir),
+        "log_dir": SectionField(_LogDir),
         "data_sources": list_of(_JobSource),
     },
 )
@@ -87,7 +89,7 @@ _AutoSearch = document(
         "algo_configs": list_of(_SearchAlgorithm, **says("One of GET /search-algorithms; without it all points")),
     },
 )
-_Policies = document("Policies", {"auto_search": Section(_AutoSearch, **says("A sweep, whose trials are jobs"))})
+_Policies = document("Policies", {"auto_search": SectionField(_AutoSearch, **says("A sweep, whose trials are jobs"))})
 _Algorithm = document(
     "Algorithm",
     {
@@ -103,10 +105,10 @@ _Algorithm = document(
         "autosearch_framework_path": Text(longest=1024, **says("Refused")),
         "command": Text(longest=32768, shortest=1, **says("A shell command instead of boot_file")),
         "parameters": list_of(Parameter, **says("Arguments --NAME=VALUE; hyperparameters of a built-in method")),
-        "policies": Section(_Policies),
+        "policies": SectionField(_Policies),
         "inputs": list_of(Input),
         "outputs": list_of(Output),
-        "engine": Section(_Engine),
+        "engine": SectionField(_Engine),
         "local_code_dir": Text(
             longest=1024, **says("Path of the code in the container; below /home, not with file://")
         ),
@@ -114,7 +116,7 @@ _Algorithm = document(
         "environments": Variables(
             keys=VARIABLE, rule="must be a name of letters, digits and _ that begins with no digit"
         ),
-        "summary": Section(_Summary),
+        "summary": SectionField(_Summary),
     },
 )
 
@@ -140,7 +142,7 @@ _Affinity = document(
 _SchedulePolicy = document(
     "SchedulePolicy",
     {
-        "required_affinity": Section(_Affinity),
+        "required_affinity": SectionField(_Affinity),
         "priority": Whole(1, 3, **says("3 is the highest", default=1)),
         "preemptible": Flag(**says("true: jobs of higher priority may preempt it")),
     },
@@ -171,9 +173,9 @@ def _bucket(name: str, place: str) -> type[DocumentSchema]:
 _Volume = document(
     "Volume",
     {
-        "nfs": Section(_Nfs),
-        "pfs": Section(_bucket("Pfs", "pfs_path")),
-        "obs": Section(_bucket("ObsVolume", "obs_path")),
+        "nfs": SectionField(_Nfs),
+        "pfs": SectionField(_bucket("Pfs", "pfs_path")),
+        "obs": SectionField(_bucket("ObsVolume", "obs_path")),
     },
 )
 _Notification = document(
@@ -192,7 +194,7 @@ _Ssh = document(
 _Endpoints = document(
     "Endpoints",
     {
-        "ssh": Section(_Ssh),
+        "ssh": SectionField(_Ssh),
         "jupyter_lab": FreeObject(**READ_ONLY),
         "tensorboard": FreeObject(**READ_ONLY),
         "mindstudio_insight": FreeObject(**says("Refused: nodes have no Ascend NPUs")),
@@ -201,12 +203,12 @@ _Endpoints = document(
 _Spec = document(
     "JobSpec",
     {
-        "resource": Section(_Resource),
+        "resource": SectionField(_Resource),
         "volumes": list_of(_Volume),
-        "log_export_path": Section(LogPlace),
-        "auto_stop": Section(_AutoStop, **says("Maximum run time")),
-        "schedule_policy": Section(_SchedulePolicy),
-        "notification": Section(_Notification),
+        "log_export_path": SectionField(LogPlace),
+        "auto_stop": SectionField(_AutoStop, **says("Maximum run time")),
+        "schedule_policy": SectionField(_SchedulePolicy),
+        "notification": SectionField(_Notification),
     },
 )
 _annotations = TextMap(keys=_ANNOTATION, rule="must be letters, digits and _./-")
@@ -227,22 +229,22 @@ CreateSchema = document(
     "CreateTrainingJob",
     {
         "kind": Choice(("job",), required=True, **says("Only job")),
-        "metadata": Section(_Metadata, required=True),
-        "algorithm": Section(_Algorithm, required=True),
+        "metadata": SectionField(_Metadata, required=True),
+        "algorithm": SectionField(_Algorithm, required=True),
         "tasks": fields.List(
-            Section(Task),
+            SectionField(Task),
             validate=validate.Length(max=16),
             **says("The roles of a heterogeneous job, each with code, channels and instances of its own"),
         ),
-        "spec": Section(_Spec),
-        "endpoints": Section(_Endpoints),
+        "spec": SectionField(_Spec),
+        "endpoints": SectionField(_Endpoints),
         "status": FreeObject(**READ_ONLY),
         "train_type": Text(longest=64, **IGNORED),
     },
 )
 ChangeSchema = document(
     "ChangeTrainingJob",
-    {"description": _description, "metadata": Section(document("ChangedMetadata", {"annotations": _annotations}))},
+    {"description": _description, "metadata": SectionField(document("ChangedMetadata", {"annotations": _annotations}))},
 )
 ActionSchema = document("TrainingJobAction", {"action_type": Choice(("terminate",), required=True)})
 _Named = document("NamedJob", {"kind": Choice(("job",)), "metadata": FreeObject(required=True)})
@@ -271,7 +273,7 @@ SearchSchema = document(
 _Tag = document(
     "Tag", {"key": Text(longest=63, shortest=1, required=True), "value": Text(longest=255, load_default="")}
 )
-TagsSchema = document("Tags", {"tags": fields.List(Section(_Tag), required=True, validate=validate.Length(1, 20))})
+TagsSchema = document("Tags", {"tags": fields.List(SectionField(_Tag), required=True, validate=validate.Length(1, 20))})
 _ManyValues = document(
     "TagFilter",
     {

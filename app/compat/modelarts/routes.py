@@ -10,7 +10,7 @@ from app.compat.ids import uuid_of
 from app.compat.modelarts import jobs_routes, lookup, observations_routes
 from app.compat.modelarts.fields import QUOTAS_FIELDS, WORKSPACE_FIELDS
 from app.compat.modelarts.flavors import flavor_item, flavors_of
-from app.compat.modelarts.queries import FlavorsQuerySchema, PageQuerySchema, QuotasQuerySchema
+from app.compat.modelarts.queries import FlavorsQuerySchema, OffsetQuerySchema, QuotasQuerySchema
 from app.compat.modelarts.requests import InstancesSchema, QuotasSchema, TagsSchema
 from app.compat.modelarts.searching import routes as searching
 from app.compat.naming import Naming
@@ -107,7 +107,7 @@ def remove_tags(project_id: str, training_job_id: str, body: dict[str, Any]) -> 
 
 
 @blueprint.get("/<project_id>/modelarts-training-job/tags")
-@operation("List all tags of the project's training jobs", permission=Permission.VIEW, query=PageQuerySchema)
+@operation("List all tags of the project's training jobs", permission=Permission.VIEW, query=OffsetQuerySchema)
 def list_all_tags(project_id: str, query: dict[str, Any]) -> Reply:  # noqa: ARG001
     values: dict[str, set[str]] = {}
     with plane().db.read() as session:
@@ -119,7 +119,7 @@ def list_all_tags(project_id: str, query: dict[str, Any]) -> Reply:  # noqa: ARG
 
 
 @blueprint.post("/<project_id>/modelarts-training-job/resource-instances/filter")
-@operation("List training jobs by tags", permission=Permission.VIEW, query=PageQuerySchema, body=InstancesSchema)
+@operation("List training jobs by tags", permission=Permission.VIEW, query=OffsetQuerySchema, body=InstancesSchema)
 def list_by_tags(project_id: str, query: dict[str, Any], body: dict[str, Any]) -> Reply:  # noqa: ARG001
     found = _tagged(body)
     page = found[query["offset"] : query["offset"] + query["limit"]]
@@ -127,7 +127,7 @@ def list_by_tags(project_id: str, query: dict[str, Any], body: dict[str, Any]) -
 
 
 @blueprint.post("/<project_id>/modelarts-training-job/resource-instances/count")
-@operation("Count training jobs by tags", permission=Permission.VIEW, query=PageQuerySchema, body=InstancesSchema)
+@operation("Count training jobs by tags", permission=Permission.VIEW, query=OffsetQuerySchema, body=InstancesSchema)
 def count_by_tags(project_id: str, query: dict[str, Any], body: dict[str, Any]) -> Reply:  # noqa: ARG001
     return Reply({"total_count": len(_tagged(body))}, warnings=warnings_of(body, WORKSPACE_FIELDS))
 

@@ -42,17 +42,17 @@ _STARTS = ("init_or_rescheduled", "restarted")
 _RANK, _WORKER = "rank-", "worker-"
 
 
-class Trouble(NamedTuple):
+class UncontrolledJobs(NamedTuple):
     """Ids of jobs that the platform does not control; usually none."""
 
     unheard: frozenset[str] = frozenset()  # running, but the lease was not renewed for too long
     unstoppable: frozenset[str] = frozenset()  # stopped, but with an unkillable process
 
 
-NO_TROUBLE = Trouble()
+NO_TROUBLE = UncontrolledJobs()
 
 
-def phase_of(details: JobDetails, trouble: Trouble = NO_TROUBLE) -> tuple[str, str]:
+def phase_of(details: JobDetails, trouble: UncontrolledJobs = NO_TROUBLE) -> tuple[str, str]:
     """Level-1 and level-2 status."""
     job = details.job
     if job.state is JobState.FAILED and job.error_type in _LOST:
@@ -69,7 +69,7 @@ def phase_of(details: JobDetails, trouble: Trouble = NO_TROUBLE) -> tuple[str, s
 
 
 def status_of(
-    details: JobDetails, attempts: Sequence[Attempt], *, now: datetime, trouble: Trouble = NO_TROUBLE
+    details: JobDetails, attempts: Sequence[Attempt], *, now: datetime, trouble: UncontrolledJobs = NO_TROUBLE
 ) -> dict[str, Any]:
     """``duration`` is the sum of the running records; the first one begins at ``start_time``."""
     phase, secondary = phase_of(details, trouble)
@@ -195,6 +195,12 @@ def nodes_of_tasks(attempt: Attempt) -> list[tuple[str, str]]:
     if attempt.instances:
         return [(f"{each['role']}-{each['index']}", each["node"]) for each in attempt.instances]
     return [(f"{_WORKER}{number}", node) for number, node in enumerate(attempt.node_names)]
+
+
+def part_of_task(attempt: Attempt, task: str) -> int:
+    """The number of the task's node among those of the attempt."""
+    node = dict(nodes_of_tasks(attempt)).get(task)
+    return attempt.node_names.index(node) if node in attempt.node_names else 0
 
 
 def milliseconds(moment: datetime) -> int:

@@ -13,14 +13,14 @@ from app.compat.images import NO_REGISTRIES, native_image
 from app.compat.modelarts.channels import Channels, channels_of
 from app.compat.modelarts.code import CODE_PATH, code_mounts, custom, place_of
 from app.compat.modelarts.flavors import flavor, flavor_item, of_resources
-from app.compat.mounts import Mount
+from app.compat.mounts import ContainerMount
 from app.domain.errors import BadSpec
 from app.domain.scheduling.resources import NodeCapacity
 from app.domain.spec.locations.code import is_bundle
 from app.domain.spec.locations.images import FIELD as IMAGE_FIELD
 from app.domain.spec.model import JobDocument, ResourceConfig
 from app.domain.spec.role_documents import document_of
-from app.domain.spec.roles import Role
+from app.domain.spec.roles import JobRole
 from app.domain.spec.rules.training import is_reserved
 from app.domain.spec.secrets import MASK
 from app.schemas.spec.field_verdicts import warning
@@ -58,7 +58,7 @@ def roles_of(
     warnings: list[str],
     *,
     uses_images: bool,
-) -> tuple[list[dict[str, Any]], list[Mount]]:
+) -> tuple[list[dict[str, Any]], list[ContainerMount]]:
     """The roles, and the mounts of the whole job; ``default`` is the job's own resource. Raises BadSpec."""
     whole = algorithm_of_all(algorithm, tasks)
     differ = have_images(algorithm, tasks)
@@ -106,7 +106,7 @@ def tasks_of_job(
     return found
 
 
-def _algorithm_of_role(document: JobDocument, role: Role) -> dict[str, Any]:
+def _algorithm_of_role(document: JobDocument, role: JobRole) -> dict[str, Any]:
     framework = document_of(document, role).training_config.framework
     script = framework.custom_script_path or ""
     places = {"code_dir": framework.custom_code_dir or script.rpartition("/")[0], "boot_file": script}
@@ -117,7 +117,7 @@ def _algorithm_of_role(document: JobDocument, role: Role) -> dict[str, Any]:
     return shown | ({"engine": engine} if engine else {})
 
 
-def _resource_of(role: Role, sent: Mapping[str, Any], capacities: Sequence[NodeCapacity]) -> dict[str, Any]:
+def _resource_of(role: JobRole, sent: Mapping[str, Any], capacities: Sequence[NodeCapacity]) -> dict[str, Any]:
     resources = ResourceConfig.from_json(role.resource_config.to_json())
     flavor_found = of_resources(resources, capacities)
     item = {**flavor_item(flavor_found), "max_num": flavor_found.nodes} if flavor_found is not None else _NO_FLAVOR
@@ -184,7 +184,7 @@ def _algorithm_of(algorithm: Mapping[str, Any], task: Mapping[str, Any], common:
     return found | {"of_task": code, "code_dir": common} if common else found
 
 
-def _code_mounts(own: Mapping[str, Any], common: str) -> list[Mount]:
+def _code_mounts(own: Mapping[str, Any], common: str) -> list[ContainerMount]:
     """The mounts of a task's code: a part of the job's code where that is more."""
     code = own.get("of_task") or own.get("code_dir") or ""
     part = _path(code).removeprefix(_path(common)).strip("/")
@@ -267,7 +267,7 @@ def _passed(
     return found
 
 
-def _refuse_two_things_at_a_path(mounts: Sequence[Mount]) -> None:
+def _refuse_two_things_at_a_path(mounts: Sequence[ContainerMount]) -> None:
     seen: dict[str, Mapping[str, Any]] = {}
     for mount in mounts:
         path = posixpath.normpath(mount.mounted)

@@ -25,7 +25,7 @@ from app.compat.modelarts.pairs import pair_of, with_engine
 from app.compat.modelarts.tasks import algorithm_of_all, environment_of, have_images, roles_of
 from app.compat.modelarts.users import FIELD as RUN_USER
 from app.compat.modelarts.users import user_of
-from app.compat.mounts import Mount, native_mounts
+from app.compat.mounts import ContainerMount, native_mounts
 from app.compat.naming import Naming
 from app.domain.errors import BadSpec
 from app.domain.scheduling.resources import NodeCapacity
@@ -150,7 +150,7 @@ def _heterogeneous(
         raise BadSpec("each task has its own, in task_resource", field="spec.resource.node_count")
     warnings: list[str] = []
     if algorithm.get("id"):
-        roles, mounts, whole = pair_of(tasks, resource, capacities), list[Mount](), with_engine(algorithm)
+        roles, mounts, whole = pair_of(tasks, resource, capacities), list[ContainerMount](), with_engine(algorithm)
     else:
         roles, mounts = roles_of(algorithm, tasks, resource, capacities, warnings, uses_images=uses_images)
         whole = {**algorithm_of_all(algorithm, tasks), "command": ":"}  # the programs are the roles'
@@ -177,7 +177,7 @@ def _heterogeneous(
     return Native(document, {DIALECT: stored(job)}, found)
 
 
-def _mounts_of_all(resources: Mapping[str, Any], mounts: Sequence[Mount]) -> dict[str, Any]:
+def _mounts_of_all(resources: Mapping[str, Any], mounts: Sequence[ContainerMount]) -> dict[str, Any]:
     """The mounts of the common code, channels and volumes, and of each task."""
     found = [*(resources.get("mounts") or []), *(native_mounts(mounts).get("mounts") or [])]
     by_path = {each["path"]: each for each in found}
@@ -258,7 +258,7 @@ def _mounts(
     channels: Channels,
     may_read: Callable[[str], bool],
     warnings: list[str],
-) -> list[Mount]:
+) -> list[ContainerMount]:
     """What lies at paths of containers, and the volumes as data. Raises BadSpec."""
     if algorithm.get("id"):  # a built-in method has no paths of its own
         warnings += mount_volumes(spec, channels, [], None)

@@ -212,7 +212,7 @@ def runtime_warnings(manifest: Mapping[str, Any]) -> list[str]:
     template = manifest["spec"].get("template") or {}
     why = (
         "has no effect: of a template, image, command, args, env and resources of the container trainer are used, and "
-        "its volumes emptyDir and persistentVolumeClaim"
+        "its volumes emptyDir, persistentVolumeClaim, secret and configMap"
     )
     return warnings_of(manifest, RUNTIME_FIELDS) + [warning(f"spec.template{path}", why) for path in _unused(template)]
 

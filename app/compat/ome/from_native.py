@@ -13,7 +13,7 @@ from app.compat.ome.to_native import DIALECT
 from app.domain.lifecycle.states import TERMINAL, JobState
 from app.domain.spec.frameworks.custom import processes_per_node
 from app.domain.spec.role_documents import document_of
-from app.domain.spec.roles import Role, instances
+from app.domain.spec.roles import JobRole, instances
 from app.services.jobs.details import JobDetails
 from app.services.rows import Attempt, JobEvent, SweepEvent
 
@@ -209,7 +209,7 @@ def ranks_of(details: JobDetails) -> int:
     return nodes * processes_per_node(details.document, devices=resources.gpu_count)
 
 
-def _ranks_of_role(details: JobDetails, role: Role) -> int:
+def _ranks_of_role(details: JobDetails, role: JobRole) -> int:
     return processes_per_node(document_of(details.document, role), devices=role.resource_config.gpu_count)
 
 

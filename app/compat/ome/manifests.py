@@ -11,7 +11,18 @@ from app.domain.spec.hyperparameters.parsing import CUSTOM
 from app.domain.sweeps.spec import MAX_TRIALS
 from app.schemas.documents import DocumentSchema
 from app.schemas.spec.training_config import FRAMEWORKS, PARAMETER, TRAINING_TYPES
-from app.schemas.strict_fields import Choice, Flag, FreeObject, Matching, ScalarMap, Section, Text, TextMap, Whole, says
+from app.schemas.strict_fields import (
+    Choice,
+    Flag,
+    FreeObject,
+    Matching,
+    ScalarMap,
+    SectionField,
+    Text,
+    TextMap,
+    Whole,
+    says,
+)
 
 DNS_NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
 _NAME_PREFIX = re.compile(r"[a-z0-9][a-z0-9.-]{0,246}")
@@ -42,7 +53,7 @@ class Processes(fields.Field[str]):
         return text
 
 
-class Quantities(fields.Dict):
+class QuantitiesField(fields.Dict):
     """Resource → quantity, which may be a number."""
 
     def __init__(self, **kwargs: Any) -> None:
@@ -58,7 +69,7 @@ class Quantities(fields.Dict):
         return found
 
 
-class Model(fields.Field[str]):
+class ModelField(fields.Field[str]):
     """The name of a base model, or an object with its name or URI."""
 
     def __init__(self, **kwargs: Any) -> None:
@@ -104,7 +115,7 @@ _Variable = _document(
     },
 )
 _Resources = _document(
-    "Resources", {"requests": Quantities(), "limits": Quantities(), "claims": fields.List(FreeObject())}
+    "Resources", {"requests": QuantitiesField(), "limits": QuantitiesField(), "claims": fields.List(FreeObject())}
 )
 TrainerSchema = _document(
     "Trainer",
@@ -112,10 +123,10 @@ TrainerSchema = _document(
         "image": Text(longest=512, **says("The image of the command, where the operator has named registries")),
         "command": _arguments(),
         "args": _arguments(),
-        "env": fields.List(Section(_Variable), validate=validate.Length(max=100)),
+        "env": fields.List(SectionField(_Variable), validate=validate.Length(max=100)),
         "numNodes": Whole(1, 65536),
         "numProcPerNode": Processes(),
-        "resourcesPerNode": Section(_Resources),
+        "resourcesPerNode": SectionField(_Resources),
         "codeUri": Text(longest=1024, **says("Extension: a directory of code, the working directory of the command")),
     },
 )
@@ -123,7 +134,7 @@ _Tuning = _document(
     "HyperParameterTuningConfig",
     {
         "method": Choice(("grid", "random", "bayes"), required=True),
-        "metric": Section(
+        "metric": SectionField(
             _document(
                 "TuningMetric",
                 {
@@ -145,15 +156,15 @@ _RuntimeRef = _document(
         "apiGroup": Choice(("ome.io",), load_default="ome.io"),
     },
 )
-_ModelConfig = _document("ModelConfig", {"inputModel": Model(), "outputModel": Section(_Storage)})
+_ModelConfig = _document("ModelConfig", {"inputModel": ModelField(), "outputModel": SectionField(_Storage)})
 JobSpecSchema = _document(
     "TrainingJobSpec",
     {
-        "runtimeRef": Section(_RuntimeRef, required=True),
-        "trainer": Section(TrainerSchema, required=True),
-        "modelConfig": Section(_ModelConfig, load_default=dict),
-        "datasets": Section(_Storage, load_default=dict),
-        "hyperParameterTuningConfig": Section(_Tuning, **says("A sweep, whose trials are jobs")),
+        "runtimeRef": SectionField(_RuntimeRef, required=True),
+        "trainer": SectionField(TrainerSchema, required=True),
+        "modelConfig": SectionField(_ModelConfig, load_default=dict),
+        "datasets": SectionField(_Storage, load_default=dict),
+        "hyperParameterTuningConfig": SectionField(_Tuning, **says("A sweep, whose trials are jobs")),
         "suspend": Flag(load_default=False),
         "labels": Labels,
         "annotations": Annotations,
@@ -171,7 +182,7 @@ _Mpi = _document(
         "runLauncherAsNode": Flag(**_NOT_ACTED_ON),
     },
 )
-_Policy = _document("MlPolicy", {"numNodes": Whole(1, 65536), "torch": Section(_Torch), "mpi": Section(_Mpi)})
+_Policy = _document("MlPolicy", {"numNodes": Whole(1, 65536), "torch": SectionField(_Torch), "mpi": SectionField(_Mpi)})
 _BuiltIn = _document(
     "BuiltInTrainer",
     {
@@ -185,10 +196,10 @@ _BuiltIn = _document(
 RuntimeSpecSchema = _document(
     "TrainingRuntimeSpec",
     {
-        "trainer": Section(
+        "trainer": SectionField(
             _BuiltIn, **says("Extension: training method of jobs without a command; default SFT with HF_TRAINER")
         ),
-        "mlPolicy": Section(_Policy, load_default=dict),
+        "mlPolicy": SectionField(_Policy, load_default=dict),
         "podGroupPolicy": FreeObject(**_NOT_ACTED_ON),
         "template": FreeObject(**says("A JobSet; its container trainer gives defaults for jobs")),
         "labels": Labels,
@@ -199,7 +210,7 @@ RuntimeSpecSchema = _document(
 BaseModelSpecSchema = _document(
     "BaseModelSpec",
     {
-        "storage": Section(_Storage, required=True),
+        "storage": SectionField(_Storage, required=True),
         "disabled": Flag(load_default=False, **says("true: jobs can't use it")),
         "displayName": Text(longest=253),
         "vendor": Text(longest=253),
@@ -243,12 +254,12 @@ MetadataSchema = _document(
 _HEAD: dict[str, Any] = {
     "apiVersion": Text(longest=64, required=True),
     "kind": Text(longest=64, required=True),
-    "metadata": Section(MetadataSchema, required=True),
+    "metadata": SectionField(MetadataSchema, required=True),
     "status": FreeObject(**says("Set by servers; ignored")),
 }
-TrainingJobSchema = _document("TrainingJob", {**_HEAD, "spec": Section(JobSpecSchema, required=True)})
-RuntimeSchema = _document("TrainingRuntime", {**_HEAD, "spec": Section(RuntimeSpecSchema, required=True)})
-BaseModelSchema = _document("BaseModel", {**_HEAD, "spec": Section(BaseModelSpecSchema, required=True)})
+TrainingJobSchema = _document("TrainingJob", {**_HEAD, "spec": SectionField(JobSpecSchema, required=True)})
+RuntimeSchema = _document("TrainingRuntime", {**_HEAD, "spec": SectionField(RuntimeSpecSchema, required=True)})
+BaseModelSchema = _document("BaseModel", {**_HEAD, "spec": SectionField(BaseModelSpecSchema, required=True)})
 
 
 class ChangeSchema(DocumentSchema):

@@ -14,14 +14,14 @@ from app.domain.spec.rules.mounts import why_not_free
 from app.domain.spec.user_tokens import HEADERS
 from app.http.context import plane
 from app.schemas.spec.field_verdicts import refuse, warning, warnings_of
+from app.services.kubernetes_objects import BASE_MODELS
 from app.services.rows import Session
-from app.services.stored_manifests import BASE_MODELS
 
 _LOCAL = "local://"  # OME's scheme for a directory of the nodes
 _FIELD, _NAMED_BY = "spec.storage.storageUri", "spec.modelConfig.inputModel"
 
 
-class Located(NamedTuple):
+class LocatedModel(NamedTuple):
     """The location of a job's model, None without one, and the storage spec of its base model."""
 
     location: str | None
@@ -50,17 +50,17 @@ def check(manifest: Mapping[str, Any]) -> list[str]:
     return [*found, *([warning("spec.storage.path", f"{path} {why}")] if why else [])]
 
 
-def located(session: Session, namespace: str, name: str | None) -> Located:
+def located(session: Session, namespace: str, name: str | None) -> LocatedModel:
     """The base model of this name; another name is a directory, a model id of the hub, or a URI itself.
 
     Raises BadSpec for one that is disabled.
     """
     row = BASE_MODELS.find(session, namespace, name) if name else None
     if row is None:
-        return Located(place(name) if name else None)
+        return LocatedModel(place(name) if name else None)
     if row.spec.get("disabled"):
         raise BadSpec(f"the base model {name} is disabled", field=_NAMED_BY)
-    return Located(_location_of(row.spec), row.spec["storage"])
+    return LocatedModel(_location_of(row.spec), row.spec["storage"])
 
 
 def _location_of(spec: Mapping[str, Any]) -> str:

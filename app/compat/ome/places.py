@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from app.compat.mounts import OPTIONAL, Mount, mount_of_data, native_mounts
+from app.compat.mounts import OPTIONAL, ContainerMount, mount_of_data, native_mounts
 from app.domain.errors import BadSpec
 from app.domain.spec.data.formats import COMPRESSIONS, FORMATS
 from app.domain.spec.model import MODEL, OUTPUT
@@ -31,14 +31,14 @@ def namespace_of(uri: str) -> str:
     return found[1] if found else ""
 
 
-class Model(NamedTuple):
+class PlacedModel(NamedTuple):
     """The location of a job's model, None without one, and where it is to lie; empty where that is left open."""
 
     location: str | None = None
     path: str = ""
 
 
-NOT_LOCATED = Model()
+NOT_LOCATED = PlacedModel()
 
 
 def source_of(datasets: Mapping[str, Any], *, runs_command: bool) -> list[dict[str, Any]]:
@@ -64,7 +64,7 @@ def places_with_paths(spec: Mapping[str, Any], model_path: str) -> dict[str, Map
 
 
 def mounts_of(
-    spec: Mapping[str, Any], model_path: str, volumes: Sequence[Mount], *, runs_command: bool
+    spec: Mapping[str, Any], model_path: str, volumes: Sequence[ContainerMount], *, runs_command: bool
 ) -> dict[str, Any]:
     """The field ``mounts`` of ``resource_config``, which is for commands: the job's places, and those of these volumes
     of its runtime that lie elsewhere. Raises BadSpec for two at one path.
@@ -75,8 +75,8 @@ def mounts_of(
     _refuse_two_at_a_path(places)
     data, output = places.get(OF_DATASETS, {}), places.get(OF_OUTPUT, {})
     found = [mount_of_data(data["path"], data["storageUri"], 0)] if data.get("storageUri") else []
-    found += [Mount(output["path"], "", "", {"type": OUTPUT, **OPTIONAL})] if output else []
-    found += [Mount(model_path, "", "", {"type": MODEL, **OPTIONAL})] if model_path else []
+    found += [ContainerMount(output["path"], "", "", {"type": OUTPUT, **OPTIONAL})] if output else []
+    found += [ContainerMount(model_path, "", "", {"type": MODEL, **OPTIONAL})] if model_path else []
     return native_mounts([*found, *volumes])
 
 

@@ -32,7 +32,7 @@ _FILES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 }
 
 
-class Opened(NamedTuple):
+class StorageAccess(NamedTuple):
     """Credentials and options of a native location, and a warning for each field without effect."""
 
     part: Mapping[str, Any]
@@ -49,10 +49,10 @@ def check(storage: Mapping[str, Any], field: str) -> list[str]:
     return []  # the secret is read only for a job
 
 
-def opened(namespace: str, storage: Mapping[str, Any], field: str) -> Opened:
+def opened(namespace: str, storage: Mapping[str, Any], field: str) -> StorageAccess:
     """Read the secret of a storage spec. Raises BadSpec with the field of the manifest."""
     if not storage.get("storageUri"):
-        return Opened({}, _without_effect(storage, field))
+        return StorageAccess({}, _without_effect(storage, field))
     kind, options = _kind(storage, field), _options(storage, field)
     found: dict[str, Any] = {}
     key = _key(storage, field)
@@ -66,8 +66,8 @@ def opened(namespace: str, storage: Mapping[str, Any], field: str) -> Opened:
     if kind in native.KEYS:
         _check(found, storage, kind, field, key or KEYS[0])
     if kind not in native.KEYS or _is_directory(kind, found):
-        return Opened({}, _without_effect(storage, field))
-    return Opened(found, [])
+        return StorageAccess({}, _without_effect(storage, field))
+    return StorageAccess(found, [])
 
 
 def _check(found: dict[str, Any], storage: Mapping[str, Any], kind: str, field: str, key: str) -> None:

@@ -1,18 +1,20 @@
 """TrainingJob and its runtime → native job document. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from app.compat.images import ITS_OWN_PROGRAM, NO_REGISTRIES, OF_MPI, native_image
 from app.compat.launchers import Launch, parse_launcher
+from app.compat.mounts import ContainerMount
 from app.compat.naming import Naming
 from app.compat.ome import tuning
 from app.compat.ome.built_in import data_of, is_for_built_in, training_of
 from app.compat.ome.fields import FIELDS, job_warnings
 from app.compat.ome.launch_size import launch_size
 from app.compat.ome.manifests import TrainerSchema
-from app.compat.ome.places import NOT_LOCATED, Model, mounts_of, place, source_of
+from app.compat.ome.places import NOT_LOCATED, PlacedModel, mounts_of, place, source_of
+from app.compat.ome.pod_files import PodFiles
 from app.compat.ome.pod_volumes import pod_volumes_of
 from app.compat.ome.resources import resources_of
 from app.compat.ome.templates import container_of
@@ -90,17 +92,18 @@ class Native(NamedTuple):
     secrets: dict[str, Reference]  # by environment variable
 
 
-def to_native(
+def to_native(  # noqa: PLR0913  what an object refers to is found by its caller
     name: str,
     spec: Mapping[str, Any],
     runtime: Mapping[str, Any],
     labels: Mapping[str, str],
     *,
-    model: Model = NOT_LOCATED,
+    model: PlacedModel = NOT_LOCATED,
     metadata: Mapping[str, Any] = MappingProxyType({}),
     uses_images: bool = False,
+    read_files: Callable[[Sequence[PodFiles]], Sequence[ContainerMount]] = lambda _: (),
 ) -> Native:
-    """``model``: that of inputModel. Raises InvalidRequest."""
+    """``model``: that of inputModel; ``read_files`` reads secrets of the job's project. Raises InvalidRequest."""
     tuning.check(spec.get("hyperParameterTuningConfig"))
     template = trainer_of(runtime)
     trainer = {**template, **{key: value for key, value in spec["trainer"].items() if value not in (None, [], {})}}
@@ -111,10 +114,9 @@ def to_native(
     per_node, nodes = launch_size(trainer, policy, launch)
     image, lost = _image(trainer, policy, launch, runs_command=not uses_built_in, uses_images=uses_images)
     devices = resources_of(trainer, per_node, has_ranks=not uses_built_in)
-    mounts, unused = _mounts(spec, runtime, model.path, runs_command=not uses_built_in)
-    sources = source_of(spec.get("datasets") or {}, runs_command=not uses_built_in)
+    volumes = _volumes(runtime, read_files, runs_command=not uses_built_in)
+    mounts, unused = _mounts(spec, volumes, model.path, runs_command=not uses_built_in)
     training = training_of(spec, trainer, runtime, per_node) if uses_built_in else {}
-    output = (model_config.get("outputModel") or {}).get("storageUri")
     document = {
         "name": name,
         "labels": {key: value for key, value in labels.items() if LABEL_KEY.fullmatch(key)},
@@ -123,13 +125,23 @@ def to_native(
             "base_model": {"model_id": model.location or model_config.get("inputModel") or NO_MODEL},
             "environment": environment,
         },
-        "data_config": {**(data_of(runtime) if training else {}), "sources": sources},
+        "data_config": _data(spec, runtime, runs_command=not uses_built_in),
         "resource_config": {**devices, **mounts, **image, "node_count": nodes},
-        **({"output_config": {"output_path": place(output)}} if output else {}),
+        **_output(model_config.get("outputModel") or {}),
     }
     secrets = _references(spec["trainer"])
     warnings = job_warnings(wanted, runs_command=not uses_built_in, secrets=secrets, model_path=model.path)
     return Native(document, [*lost, *unused, *(warning(_COMMAND, why) for why in launch.ignored), *warnings], secrets)
+
+
+def _data(spec: Mapping[str, Any], runtime: Mapping[str, Any], *, runs_command: bool) -> dict[str, Any]:
+    sources = source_of(spec.get("datasets") or {}, runs_command=runs_command)
+    return {**({} if runs_command else data_of(runtime)), "sources": sources}
+
+
+def _output(storage: Mapping[str, Any]) -> dict[str, Any]:
+    uri = storage.get("storageUri")
+    return {"output_config": {"output_path": place(uri)}} if uri else {}
 
 
 def without_secrets(spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -181,11 +193,23 @@ def _image(
     return {}, [warning("spec.trainer.image", why)]
 
 
+def _volumes(
+    runtime: Mapping[str, Any],
+    read_files: Callable[[Sequence[PodFiles]], Sequence[ContainerMount]],
+    *,
+    runs_command: bool,
+) -> Sequence[ContainerMount]:
+    """Volumes of the runtime; secrets are read only for what mounts them. Raises BadSpec."""
+    found = pod_volumes_of(runtime.get("template") or {})
+    if not runs_command:
+        return [*found.mounts, *(ContainerMount(each.mounted, "", "") for each in found.files)]
+    return [*found.mounts, *read_files(found.files)]
+
+
 def _mounts(
-    spec: Mapping[str, Any], runtime: Mapping[str, Any], model_path: str, *, runs_command: bool
+    spec: Mapping[str, Any], volumes: Sequence[ContainerMount], model_path: str, *, runs_command: bool
 ) -> tuple[dict[str, Any], list[str]]:
     """The field ``mounts`` of ``resource_config``, and a warning of volumes without effect. Raises BadSpec."""
-    volumes = pod_volumes_of(runtime.get("template") or {}).mounts
     found = mounts_of(spec, model_path, volumes, runs_command=runs_command)
     if volumes and not runs_command:
         return found, [warning("spec.runtimeRef", "the built-in trainer uses no volumes of the runtime")]

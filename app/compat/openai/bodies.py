@@ -32,7 +32,7 @@ def metadata_map(meaning: str) -> TextMap:
     return TextMap(keys=_KEY, rule=rule, most=MOST_PAIRS, longest=LONGEST_VALUE, **says(meaning))
 
 
-class ListQuerySchema(Schema):
+class CursorListQuerySchema(Schema):
     """``after`` is the id of the last item of the page before."""
 
     limit = QueryWhole(1, 100, load_default=20)

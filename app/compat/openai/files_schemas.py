@@ -4,7 +4,7 @@ from typing import Any
 
 from marshmallow import Schema, ValidationError, fields, validate, validates_schema
 
-from app.compat.openai.bodies import ASCENDING, DESCENDING, ListQuerySchema, list_of
+from app.compat.openai.bodies import ASCENDING, DESCENDING, CursorListQuerySchema, list_of
 from app.domain.files import purposes
 from app.domain.files.content import MD5
 from app.schemas.documents import DocumentSchema
@@ -60,7 +60,7 @@ class CompleteUploadSchema(DocumentSchema):
     md5 = Matching(MD5, "must be an MD5 in hexadecimal digits", **says("Of the whole file; it is compared"))
 
 
-class FileQuerySchema(ListQuerySchema):
+class FileQuerySchema(CursorListQuerySchema):
     limit = QueryWhole(1, 10_000, load_default=10_000)
     order = one_of((ASCENDING, DESCENDING))
     purpose = one_of(purposes.PURPOSES)

@@ -7,8 +7,8 @@ from app.compat.images import IN_AN_IMAGE
 from app.compat.runai.documents.requests import DistributedSchema, TrainingSchema
 from app.schemas.spec.field_verdicts import (
     FieldRule,
+    FieldVerdict,
     Table,
-    Verdict,
     acted_on,
     field_paths,
     warned,
@@ -30,8 +30,9 @@ _READ_ONLY = acted_on("volumes are read-only; false has a warning")
 _NOT_ENFORCED = warned("the limit is not enforced")
 _OF_THE_OPERATOR = "one that the operator does not provide has a warning"
 _FILES_PATH = "the files lie there, on nodes with a sandbox; a path of the system has a warning"
-_FILES_MODE = "files of secrets are readable by the job alone (0400)"
-_NO_CREDENTIALS = warned("credentials are not used: the operator provides the files on the nodes")
+_FILES_MODE = acted_on(
+    "permissions of the files, 0400 without it; one that does not let the owner read is refused with 400"
+)
 _OPENS = acted_on("opens a repository that is cloned; else it has a warning")
 
 _PROBE = "probes.readiness"
@@ -163,7 +164,7 @@ _STORAGE: Table = {
     ),
     "pvc.claimInfo.size": acted_on(
         "what a new claim may hold while the workload writes to it, which fails above that with DISK_LIMIT_EXCEEDED; "
-        "of existing, ephemeral and read-only claims it has a warning"
+        "of existing and read-only claims it has a warning"
     ),
     "pvc.claimInfo.storageClass": warned("claims are directories of the operator's file system"),
     "pvc.claimInfo.accessModes.readWriteOnce": acted_on("the new claim is writable, on any number of nodes"),
@@ -203,28 +204,33 @@ _STORAGE: Table = {
     "nfs.mountPath": _MOUNT_PATH,
     "nfs.exclude": _EXCLUDE,
     "s3.name": _NAME_OF_VOLUME,
-    "s3.bucket": acted_on("the directory s3/BUCKET below a storage root; S3 services are not accessed"),
+    "s3.bucket": acted_on("with accessKeySecret or url the bucket; else the directory s3/BUCKET below a storage root"),
     "s3.path": _MOUNT_PATH,
-    "s3.url": warned("S3 services are not accessed: the directory s3/BUCKET below a storage root is read"),
-    "s3.accessKeySecret": _NO_CREDENTIALS,
-    "s3.secretKeyOfAccessKeyId": _NO_CREDENTIALS,
-    "s3.secretKeyOfSecretKey": _NO_CREDENTIALS,
+    "s3.url": acted_on("the service, https://HOST; without it, and with accessKeySecret, that of the operator"),
+    "s3.accessKeySecret": acted_on(
+        "a secret of the project that opens the bucket; where the operator does not provide it, s3/BUCKET below a root "
+        "is read, with a warning"
+    ),
+    "s3.secretKeyOfAccessKeyId": acted_on("the key of the ID in the secret; default AccessKeyId"),
+    "s3.secretKeyOfSecretKey": acted_on("the key of the secret access key in the secret; default SecretKey"),
     "s3.exclude": _EXCLUDE,
     "secretVolume.name": _NAME_OF_VOLUME,
     "secretVolume.secret": acted_on(f"a secret of the project, with each key as a file; {_OF_THE_OPERATOR}"),
     "secretVolume.mountPath": acted_on(_FILES_PATH),
-    "secretVolume.defaultMode": warned(_FILES_MODE),
+    "secretVolume.defaultMode": _FILES_MODE,
     "secretVolume.exclude": _EXCLUDE,
     "configMapVolume.name": _NAME_OF_VOLUME,
     "configMapVolume.configMap": acted_on(f"as a secret: with each key as a file; {_OF_THE_OPERATOR}"),
     "configMapVolume.mountPath": acted_on(_FILES_PATH),
     "configMapVolume.subPath": acted_on("one key, which is the file mountPath"),
-    "configMapVolume.defaultMode": warned(_FILES_MODE),
+    "configMapVolume.defaultMode": _FILES_MODE,
     "configMapVolume.exclude": _EXCLUDE,
     "emptyDirVolume.name": _NAME_OF_VOLUME,
     "emptyDirVolume.path": acted_on("an empty directory of the attempt, on nodes with a sandbox"),
     "emptyDirVolume.medium": acted_on("Memory: the directory is in memory"),
-    "emptyDirVolume.sizeLimit": acted_on("the size of a directory in memory; others have a warning"),
+    "emptyDirVolume.sizeLimit": acted_on(
+        "the size of a directory in memory; above it on disk the workload fails with DISK_LIMIT_EXCEEDED"
+    ),
     "emptyDirVolume.exclude": _EXCLUDE,
 }
 _SECURITY: Table = {
@@ -236,7 +242,9 @@ _SECURITY: Table = {
         "true: the image's files can't be written; without an image no job can write to the root, and false has a "
         "warning"
     ),
-    "supplementalGroups": warned("processes have one group: runAsGid"),
+    "supplementalGroups": warned(
+        "processes have one group, runAsGid: what is mounted is theirs, whatever its group is"
+    ),
     "capabilities": warned("no job has capabilities"),
     "seccompProfileType": acted_on("RuntimeDefault; others have a warning, since all jobs' system calls are filtered"),
     "allowPrivilegeEscalation": acted_on("false; true is refused with 400"),
@@ -300,7 +308,7 @@ _NO_REQUEST: tuple[tuple[str, Any], ...] = (("mountPropagation", "None"), ("excl
 def _rule_of(path: str) -> FieldRule:
     """Raises KeyError for a field without a rule."""
     rule = _rule_without_exclude(path)
-    return _EXCLUDE if path.endswith(".exclude") and rule.verdict is Verdict.WARNED else rule
+    return _EXCLUDE if path.endswith(".exclude") and rule.verdict is FieldVerdict.WARNED else rule
 
 
 def _rule_without_exclude(path: str) -> FieldRule:

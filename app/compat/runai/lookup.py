@@ -7,7 +7,7 @@ from app.compat.every_job import every_job
 from app.compat.ids import job_id_of
 from app.compat.runai.from_native import STATES_OF_PHASES, is_deleted, is_distributed, training_of, workload_of
 from app.compat.runai.owners import Owners
-from app.compat.runai.queries import Condition, Row, chosen, conditions, narrowed, native_order, ordered
+from app.compat.runai.queries import FilterCondition, Row, chosen, conditions, narrowed, native_order, ordered
 from app.compat.runai.to_native import DIALECT
 from app.domain.errors import NotFound
 from app.domain.lifecycle.states import TERMINAL, JobState
@@ -47,7 +47,7 @@ def rows(session: Session, query: Mapping[str, Any]) -> Iterable[Row]:
     return ordered(chosen(workloads, asked, query["search"]), query)
 
 
-def _by_name(session: Session, condition: Condition) -> Condition:
+def _by_name(session: Session, condition: FilterCondition) -> FilterCondition:
     """The condition with the name of a project instead of its number, which the database can filter by."""
     if condition.field != "projectId" or condition.how not in ("==", "!="):
         return condition

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from app.domain.spec.model import ResourceConfig
-from app.domain.spec.roles import Role
+from app.domain.spec.roles import JobRole
 from app.schemas.strict_fields import on_the_wire
 from app.services.rows import Attempt
 
@@ -24,7 +24,7 @@ REQUESTS: dict[str, tuple[str, float]] = {
 }
 
 
-class Point(NamedTuple):
+class MeasurementPoint(NamedTuple):
     at: datetime
     value: float
 
@@ -44,7 +44,7 @@ class Window(NamedTuple):
         return [self.start + self.distance * number for number in range(1, self.samples + 1)]
 
 
-def measured(kind: str, points: Sequence[Point], window: Window, *, freshest: timedelta) -> dict[str, Any]:
+def measured(kind: str, points: Sequence[MeasurementPoint], window: Window, *, freshest: timedelta) -> dict[str, Any]:
     """The newest value at each time, unless it is older than both ``freshest`` and the sample distance."""
     times = [point.at for point in points]
     oldest = max(freshest, window.distance)
@@ -56,7 +56,7 @@ def measured(kind: str, points: Sequence[Point], window: Window, *, freshest: ti
     return _measurement(kind, values)
 
 
-def counted(kind: str, attempts: Sequence[Attempt], window: Window, roles: Sequence[Role] = ()) -> dict[str, Any]:
+def counted(kind: str, attempts: Sequence[Attempt], window: Window, roles: Sequence[JobRole] = ()) -> dict[str, Any]:
     """Number of pods or GPUs of the workload at each time."""
     without_gpus = {role.role for role in roles if role.resource_config.device_type == "cpu"}
     count = _COUNTS[kind]
@@ -66,7 +66,7 @@ def counted(kind: str, attempts: Sequence[Attempt], window: Window, roles: Seque
     )
 
 
-def requested(kind: str, resources: ResourceConfig, window: Window, roles: Sequence[Role] = ()) -> dict[str, Any]:
+def requested(kind: str, resources: ResourceConfig, window: Window, roles: Sequence[JobRole] = ()) -> dict[str, Any]:
     """``resources`` are the job's, those of ``roles`` are added up."""
     field, unit = REQUESTS[kind]
     of_roles = sum(role.count * getattr(role.resource_config, field, 0) for role in roles)

@@ -10,7 +10,7 @@ from typing import Any
 
 from app.compat.launchers import Launch, parse_launcher, ranks_per_node
 from app.compat.runai.pods import KEPT, Part, Pods, Spec
-from app.compat.runai.programs import MASTERS, REST, Place, program_of, words_of
+from app.compat.runai.programs import MASTERS, REST, CommandContext, program_of, words_of
 from app.compat.runai.resources import resources_of
 from app.compat.runai.variables import common_environment, environment_of
 from app.domain.errors import BadSpec
@@ -22,7 +22,7 @@ def starts_by_mpi(spec: Spec, *, has_image: bool) -> bool:
     return not has_image and spec.get("completions", 1) == 1 and _launch(spec, REST).by_mpi
 
 
-def mpi_training(spec: Spec, place: Place, warnings: list[str]) -> Pods:
+def mpi_training(spec: Spec, place: CommandContext, warnings: list[str]) -> Pods:
     """Raises BadSpec."""
     launch = _launch(spec, REST)
     per_node = ranks_per_node(launch, 1, f"{REST}.command")
@@ -31,7 +31,7 @@ def mpi_training(spec: Spec, place: Place, warnings: list[str]) -> Pods:
     return Pods(_framework(spec, launch, per_node, place, REST), devices, environment_of(spec))
 
 
-def mpi_distributed(spec: Spec, master: Spec, place: Place, warnings: list[str]) -> Pods:
+def mpi_distributed(spec: Spec, master: Spec, place: CommandContext, warnings: list[str]) -> Pods:
     """Raises BadSpec."""
     part = MASTERS if master.get("command") or master.get("args") else REST
     asked = {**spec, **{name: master.get(name) for name in ("command", "args")}} if part == MASTERS else spec
@@ -68,7 +68,7 @@ def _launch(asked: Spec, part: str) -> Launch:
     return parse_launcher(words, f"{part}.command", environment_of(asked))
 
 
-def _framework(asked: Spec, launch: Launch, per_node: str, place: Place, part: str) -> Part:
+def _framework(asked: Spec, launch: Launch, per_node: str, place: CommandContext, part: str) -> Part:
     words: Mapping[str, Any] = {"command": shlex.join(launch.command[:1]), "args": shlex.join(launch.command[1:])}
     program = program_of({**asked, **words}, place, part)
     started = {"config": {"launcher": "mpi"}, "distributed": {"config": {"num_proc_per_node": per_node}}}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from app.compat.mounts import map_paths
-from app.compat.runai.programs import MASTERS, REST, Place, chosen_by_rank, program_of
+from app.compat.runai.programs import MASTERS, REST, CommandContext, chosen_by_rank, program_of
 from app.compat.runai.resources import SHARES, resources_of
 from app.compat.runai.variables import changed_by, common_environment, environment_of
 from app.domain.errors import BadSpec
@@ -51,7 +51,7 @@ class _Pod:
         return {"role": name, "count": self.count, "resource_config": devices, "training_config": training, **more}
 
 
-def of_training(spec: Spec, place: Place, warnings: list[str]) -> Pods:
+def of_training(spec: Spec, place: CommandContext, warnings: list[str]) -> Pods:
     """Raises BadSpec."""
     devices = resources_of(spec.get("compute") or {}, warnings)
     together = min(spec.get("completions", 1), spec.get("parallelism", 1))
@@ -74,7 +74,7 @@ def of_training(spec: Spec, place: Place, warnings: list[str]) -> Pods:
     )
 
 
-def of_distributed(spec: Spec, master: Spec, place: Place, warnings: list[str], own_image: Part) -> Pods:
+def of_distributed(spec: Spec, master: Spec, place: CommandContext, warnings: list[str], own_image: Part) -> Pods:
     """``own_image``: the field ``image`` of the master, where it is another. Raises BadSpec."""
     workers = int(spec.get("numWorkers") or 1)
     worker = _Pod(workers, program_of(spec, place), resources_of(spec.get("compute") or {}, warnings), REST)
@@ -111,7 +111,7 @@ def of_distributed(spec: Spec, master: Spec, place: Place, warnings: list[str], 
     return Pods({}, _limits([first, worker], warnings), environment_of(spec), [leading, others])
 
 
-def _master(spec: Spec, master: Spec, worker: _Pod, place: Place, warnings: list[str]) -> _Pod:
+def _master(spec: Spec, master: Spec, worker: _Pod, place: CommandContext, warnings: list[str]) -> _Pod:
     """What it leaves out is the workers'."""
     program, resources = worker.program, worker.resources
     if master.get("command") or master.get("args"):

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from app.compat.images import native_image
-from app.compat.mounts import Mount, map_paths
+from app.compat.mounts import ContainerMount, map_paths
 from app.compat.runai.security import read_only_of
 from app.domain.errors import BadSpec
 from app.schemas.spec.field_verdicts import warning
@@ -17,10 +17,10 @@ _MOST_CHARACTERS = 1 << 17
 _OPEN_INPUT = 'input=$(mktemp -u) && mkfifo -m 600 "$input" && exec 0<>"$input" && rm "$input" && exec "$@"'
 
 
-class Place(NamedTuple):
+class CommandContext(NamedTuple):
     """Where commands run. ``directory``: of the image, where they start; None: the job says where."""
 
-    mounts: Sequence[Mount] = ()
+    mounts: Sequence[ContainerMount] = ()
     directory: str | None = None
     has_image: bool = False
 
@@ -61,7 +61,9 @@ def _native(reference: str, policy: str | None, field: str) -> dict[str, Any]:
         raise
 
 
-def program_of(asked: Mapping[str, Any], place: Place, part: str = REST, *, copies: int = 0) -> dict[str, list[str]]:
+def program_of(
+    asked: Mapping[str, Any], place: CommandContext, part: str = REST, *, copies: int = 0
+) -> dict[str, list[str]]:
     """Fields of the framework: the command of a pod, or arguments of the image's own. Raises BadSpec.
 
     With completions it is a loop over them; ``copies``: of the pods that share them, 0 if one has all.
@@ -95,7 +97,7 @@ def chosen_by_rank(master: Mapping[str, list[str]], others: Mapping[str, list[st
     return {"custom_command": ["sh", "-c", f'if [ "$RANK" = 0 ]; then exec {first}; else exec {rest}; fi']}
 
 
-def _mapped(words: Sequence[str], place: Place) -> list[str]:
+def _mapped(words: Sequence[str], place: CommandContext) -> list[str]:
     return [map_paths(word, place.mounts) for word in words]
 
 

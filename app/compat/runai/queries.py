@@ -83,7 +83,7 @@ class MeasurementsQuerySchema(Schema):
     numberOfSamples = QueryWhole(0, 1000, load_default=20)  # noqa: N815
 
 
-class Condition(NamedTuple):
+class FilterCondition(NamedTuple):
     """``how``: an operator; ``value``: a number, a time in the form of rows, or a string."""
 
     field: str
@@ -97,12 +97,12 @@ class Condition(NamedTuple):
         return found is not None and _SIZES[self.how](found, self.value)
 
 
-def conditions(texts: Sequence[str]) -> list[Condition]:
+def conditions(texts: Sequence[str]) -> list[FilterCondition]:
     """Raises InvalidRequest."""
     return [_condition(text) for text in texts]
 
 
-def narrowed(asked: Sequence[Condition], search: str, statuses: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+def narrowed(asked: Sequence[FilterCondition], search: str, statuses: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     """Filters of `services.jobs.listing` that every selected job passes; they may pass others, too.
 
     ``statuses``: phase → states of the jobs that may be in it.
@@ -119,7 +119,7 @@ def narrowed(asked: Sequence[Condition], search: str, statuses: Mapping[str, Seq
     return found
 
 
-def chosen(rows: Iterable[Row], asked: Sequence[Condition], search: str) -> Iterator[Row]:
+def chosen(rows: Iterable[Row], asked: Sequence[FilterCondition], search: str) -> Iterator[Row]:
     """The rows that pass every condition."""
     return (row for row in rows if search in row["name"] and all(condition.holds(row) for condition in asked))
 
@@ -146,14 +146,14 @@ def _is_descending(query: Mapping[str, Any]) -> bool:
     return bool(query.get("sortOrder", "asc" if "sortBy" in query else "desc") == "desc")
 
 
-def _condition(text: str) -> Condition:
+def _condition(text: str) -> FilterCondition:
     found = _CONDITION.fullmatch(text)
     if found is None or found[1] not in FIELDS:
         raise InvalidRequest(
             f"{text[:64]!r} is not a condition such as phase==Running; fields: {', '.join(FIELDS)}", field="filterBy"
         )
     field, how, value = found.groups()
-    return Condition(field, how, value if how in _HOLDS else _size(field, value))
+    return FilterCondition(field, how, value if how in _HOLDS else _size(field, value))
 
 
 def _size(field: str, value: str) -> float | str:

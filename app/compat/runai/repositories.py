@@ -4,7 +4,7 @@ import posixpath
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from app.compat.mounts import OPTIONAL, Mount
+from app.compat.mounts import OPTIONAL, ContainerMount
 from app.domain.errors import BadSpec
 from app.domain.spec.credentials import PASSWORD, USER
 from app.domain.spec.locations.code import git_commit
@@ -28,7 +28,7 @@ class Repository(NamedTuple):
 
     number: int
     location: str
-    mount: Mount
+    mount: ContainerMount
     login: Mapping[str, Reference]
 
     def directory(self, working: str | None) -> str | None:
@@ -53,9 +53,9 @@ def repository_of(spec: Mapping[str, Any]) -> Repository | None:
     return None
 
 
-def code_mount(mounted: str, reference: str = "") -> Mount:
+def code_mount(mounted: str, reference: str = "") -> ContainerMount:
     """The mount of the job's code."""
-    return Mount(mounted, "", reference, {"type": CODE, **OPTIONAL})
+    return ContainerMount(mounted, "", reference, {"type": CODE, **OPTIONAL})
 
 
 def not_cloned(spec: Mapping[str, Any], repository: Repository | None) -> Iterator[str]:

@@ -29,6 +29,7 @@ class SecretVolume(NamedTuple):
     name: str
     path: str
     key: str = ""
+    mode: str = ""  # octal digits; empty: that of secrets
 
 
 def secret_volumes(storage: Mapping[str, Any]) -> list[SecretVolume]:
@@ -43,7 +44,8 @@ def secret_volumes(storage: Mapping[str, Any]) -> list[SecretVolume]:
                 if not each.get(needed):
                     raise BadSpec(f"{needed} is required", field=field)
             path = posixpath.normpath(each["mountPath"])
-            found.append(SecretVolume(kind, field, each[named], path, each.get("subPath") or ""))
+            mode = each.get("defaultMode") or ""
+            found.append(SecretVolume(kind, field, each[named], path, each.get("subPath") or "", mode))
     return found
 
 
@@ -70,6 +72,7 @@ def mounts_of_secrets(project: str, storage: Mapping[str, Any], warnings: list[s
         if files:
             named = [{"name": name, "content": content} for name, content in files.items()]
             part = {"sub_path": volume.key} if volume.key else {}
+            part |= {"mode": volume.mode} if volume.mode else {}
             found.append({"path": volume.path, "type": FILES, "files": named, **part, **OPTIONAL})
     return found
 

@@ -4,12 +4,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from app.compat.images import NO_REGISTRIES, OF_MPI
-from app.compat.mounts import location_of, map_paths, native_mounts
+from app.compat.mounts import ContainerMount, location_of, map_paths, native_mounts
 from app.compat.naming import Naming
+from app.compat.runai.buckets import StorageBucket, keys_without_secret
 from app.compat.runai.fields import without_effect
 from app.compat.runai.mpi import mpi_distributed, mpi_training, starts_by_mpi
 from app.compat.runai.pods import MASTER, WORKER, Pods, of_distributed, of_training
-from app.compat.runai.programs import MASTERS, Place, image_of, image_of_master
+from app.compat.runai.programs import MASTERS, CommandContext, image_of, image_of_master
 from app.compat.runai.reaching import interactive_of
 from app.compat.runai.repositories import REPOSITORIES, Repository, code_mount, not_cloned, repository_of
 from app.compat.runai.security import user_of
@@ -42,6 +43,7 @@ NAMES = {
     "name": "name",
     "labels": "spec.labels",
     "data_config": "spec.storage",
+    "resource_config.mounts": "spec.storage",
     "resource_config.node_count": "spec.numWorkers",
     "training_config.framework.custom_command": "spec.command",
     "training_config.framework.custom_code_dir": "spec.workingDir",
@@ -94,11 +96,14 @@ PYTORCH, MPI = "PyTorch", "MPI"  # distributedFramework
 
 
 class Native(NamedTuple):
-    """A document that is not yet checked by the schema, the data to return later, and warnings of ignored fields."""
+    """A document that is not yet checked by the schema, the data to return later, warnings of ignored fields, and data
+    sources whose credentials are to be found.
+    """
 
     document: dict[str, Any]
     foreign: dict[str, Any]
     warnings: list[str]
+    buckets: Sequence[StorageBucket] = ()
 
 
 def to_native(
@@ -115,7 +120,8 @@ def to_native(
     master: Mapping[str, Any] = (training.get("masterSpec") or {}) if distributed else {}
     repository = repository_of(spec)
     volumes = volumes_of(spec.get("storage") or {}, may_read, name, repository.number if repository else None)
-    warnings = [*volumes.warnings, *not_cloned(spec, repository), *reserved(spec, REST), *reserved(master, MASTERS)]
+    warnings = [*volumes.warnings, *not_cloned(spec, repository), *keys_without_secret(spec.get("storage") or {})]
+    warnings += [*reserved(spec, REST), *reserved(master, MASTERS)]
     has_image = uses_images and bool(spec.get("image"))
     by_mpi = _framework_of(spec) == MPI if distributed else starts_by_mpi(spec, has_image=has_image)
     why_not = NO_REGISTRIES if not uses_images else OF_MPI if by_mpi else ""
@@ -139,13 +145,13 @@ def to_native(
         ),
     }
     foreign = {DIALECT: _stored(training, distributed=distributed)}
-    return Native(document, foreign, [*without_effect(training), *warnings])
+    return Native(document, foreign, [*without_effect(training), *warnings], volumes.buckets)
 
 
 def _pods(
     spec: Mapping[str, Any],
     master: Mapping[str, Any],
-    place: Place,
+    place: CommandContext,
     warnings: list[str],
     own_image: dict[str, Any],
     *,
@@ -162,7 +168,7 @@ def _pods(
     return of_distributed(spec, master, place, warnings, own_image)
 
 
-def _training(spec: Mapping[str, Any], pods: Pods, place: Place, code: str | None) -> dict[str, Any]:
+def _training(spec: Mapping[str, Any], pods: Pods, place: CommandContext, code: str | None) -> dict[str, Any]:
     return {
         "training_type": "SFT",
         "base_model": {"model_id": NO_MODEL},
@@ -203,22 +209,28 @@ def _place(
     may_read: Callable[[str], bool],
     *,
     has_image: bool,
-) -> tuple[str | None, Place]:
+) -> tuple[str | None, CommandContext]:
     """A repository, or else the working directory, as the job's code, if nodes have it; and where commands run.
 
-    One in a claim that the workload writes to is there, and no code.
+    One in a claim that the workload writes to, or in a bucket, is there, and no code.
     """
     if repository is not None:
         mounts = [*volumes.found, repository.mount]
-        return repository.location, Place(mounts, repository.directory(spec.get("workingDir")), has_image)
+        return repository.location, CommandContext(mounts, repository.directory(spec.get("workingDir")), has_image)
     directory = spec.get("workingDir") or None
-    if directory and any(f"{directory}/".startswith(f"{claim.mounted}/") for claim in volumes.claims):
-        return None, Place(volumes.found, directory, has_image)
+    if directory and any(_lies_in(directory, claim) for claim in volumes.claims):
+        return None, CommandContext(volumes.found, directory, has_image)
+    if directory and any(_lies_in(directory, volumes.found[bucket.source]) for bucket in volumes.buckets):
+        return None, CommandContext(volumes.found, map_paths(directory, volumes.found), has_image)
     code = location_of(volumes.found, directory) or (directory if may_read(directory) else None) if directory else None
-    return code, Place(volumes.found, directory if has_image and code is None else None, has_image)
+    return code, CommandContext(volumes.found, directory if has_image and code is None else None, has_image)
 
 
-def _without_command(spec: Mapping[str, Any], pods: Pods, place: Place, *, is_found: bool) -> Iterator[str]:
+def _lies_in(directory: str, mount: ContainerMount) -> bool:
+    return f"{directory}/".startswith(f"{mount.mounted}/")
+
+
+def _without_command(spec: Mapping[str, Any], pods: Pods, place: CommandContext, *, is_found: bool) -> Iterator[str]:
     """Warnings of what needs a command here, or a directory on the nodes."""
     programs = [task["training_config"] for task in pods.tasks] or [pods.framework]
     is_of_image = any("custom_command" not in each for each in programs)

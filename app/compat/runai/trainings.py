@@ -9,6 +9,7 @@ from app.compat.naming import name_suffix
 from app.compat.pull_secrets import registry_logins
 from app.compat.reading import knows_groups, may_read, uses_images
 from app.compat.runai import lookup
+from app.compat.runai.buckets import open_buckets
 from app.compat.runai.documents.requests import DistributedSchema, TrainingSchema
 from app.compat.runai.from_native import training_of
 from app.compat.runai.owners import Owners
@@ -125,6 +126,7 @@ def _submit(body: dict[str, Any], *, distributed: bool) -> Reply:
     native.warnings.extend(_not_served(native.document))
     with plane().db.read() as session:  # before anything of the project is read
         project = projects.referred(session, caller(), str(body["projectId"])).name
+    open_buckets(native.document, native.buckets, project, may_read, native.warnings)
     hidden = _with_secrets(native.document, project, body)
     if files := mounts_of_secrets(project, (body.get("spec") or {}).get("storage") or {}, native.warnings):
         native.document["resource_config"].setdefault("mounts", []).extend(files)

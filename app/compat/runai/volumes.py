@@ -1,8 +1,8 @@
 """Volumes of a training → directories that jobs may read, and empty directories, at the mount paths.
 
 A host path is read in place, an existing claim is `pvc://CLAIM`, or a mount if the workload writes to it, and other
-volumes are directories below a storage root: `nfs/SERVER/PATH`, `git/HOST/OWNER/NAME`, `s3/BUCKET`. A repository that
-is cloned is none of them (see `repositories`).
+volumes are directories below a storage root: `nfs/SERVER/PATH`, `git/HOST/OWNER/NAME`, `s3/BUCKET`. A bucket with keys
+or a service is fetched (see `buckets`), and a repository that is cloned is none of them (see `repositories`).
 """
 
 import math
@@ -12,13 +12,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from app.compat.mounts import Mount, mount_of_data
+from app.compat.mounts import ContainerMount, mount_of_data
 from app.compat.quantities import amount_of
-from app.compat.runai.claims import is_mounted, mount_of_claim, name_of_claim, size_without_effect
+from app.compat.runai.buckets import StorageBucket, bucket_of
+from app.compat.runai.volume_claims import is_mounted, mount_of_claim, name_of_claim, size_without_effect
 from app.domain.errors import BadSpec
 from app.domain.spec.model import EMPTY, MEMORY
 from app.domain.spec.rules.mounts import why_not_free
 from app.schemas.spec.field_verdicts import warning
+from app.schemas.spec.resource_config import MAX_MB
 
 _KINDS = ("hostPath", "nfs", "pvc", "git", "s3")
 # Kind → warning of a volume without a location.
@@ -35,17 +37,18 @@ _SSH = re.compile(r"[\w.-]+@([\w.-]+):(.+)", re.ASCII)
 
 
 class Volumes(NamedTuple):
-    """Mounts in the order of the native data sources, claims that are mounts alone, empty directories, and a warning
-    for each ignored volume.
+    """Mounts in the order of the native data sources, claims that are mounts alone, empty directories, a warning for
+    each ignored volume, and the sources that are buckets.
     """
 
-    found: Sequence[Mount]
-    claims: Sequence[Mount]
-    empty: Sequence[Mount]
+    found: Sequence[ContainerMount]
+    claims: Sequence[ContainerMount]
+    empty: Sequence[ContainerMount]
     warnings: Sequence[str]
+    buckets: Sequence[StorageBucket]
 
     @property
-    def mounts(self) -> Sequence[Mount]:
+    def mounts(self) -> Sequence[ContainerMount]:
         return [*self.found, *self.claims, *self.empty]
 
 
@@ -56,9 +59,10 @@ def volumes_of(
 
     Raises BadSpec for a directory of the node that jobs may not read: the program would start without its files.
     """
-    found: list[Mount] = []
-    claims: list[Mount] = []
+    found: list[ContainerMount] = []
+    claims: list[ContainerMount] = []
     warnings: list[str] = []
+    buckets: list[StorageBucket] = []
     for kind in _KINDS:
         for number, each in enumerate(storage.get(kind) or []):
             if each.get("exclude") or (kind == "git" and number == cloned):
@@ -75,15 +79,17 @@ def volumes_of(
             location = _location(kind, each)
             if kind == "hostPath" and location and not may_read(location):
                 raise BadSpec(_NOT_READ.format(location), field=f"{field}.path")
-            if problem := _problem(kind, mounted, location, may_read):
+            bucket = bucket_of(each, len(found), field) if kind == "s3" else None
+            if problem := _problem(kind, mounted, location, (lambda _: True) if bucket else may_read):
                 warnings.append(warning(field, problem))
                 continue
             if problem := _why_not_there(mounted, found):
                 warnings.append(warning(f"{field}.{_path_of(kind)}", problem))
             found.append(mount_of_data(mounted, location, len(found)))
+            buckets += [bucket] if bucket else []
             if kind in ("hostPath", "nfs") and each.get("readOnly") is False:
                 warnings.append(warning(f"{field}.readOnly", "volumes are read-only: write to TRAINYARD_OUTPUT_DIR"))
-    return Volumes(found, claims, _empty_directories(storage, warnings), warnings)
+    return Volumes(found, claims, _empty_directories(storage, warnings), warnings, buckets)
 
 
 def _path_of(kind: str) -> str:
@@ -91,7 +97,7 @@ def _path_of(kind: str) -> str:
     return "mountPath" if kind in ("hostPath", "nfs") else "path"
 
 
-def _why_not_there(mounted: str, others: Sequence[Mount]) -> str:
+def _why_not_there(mounted: str, others: Sequence[ContainerMount]) -> str:
     """Why nothing lies at the path, which command and args may name all the same; empty where the volume does."""
     path = posixpath.normpath(mounted)
     taken = "is the path of another volume" if any(posixpath.normpath(each.mounted) == path for each in others) else ""
@@ -99,7 +105,7 @@ def _why_not_there(mounted: str, others: Sequence[Mount]) -> str:
     return f"{path} {why}: only in command, args and variables the path leads to the volume" if why else ""
 
 
-def _empty_directories(storage: Mapping[str, Any], warnings: list[str]) -> list[Mount]:
+def _empty_directories(storage: Mapping[str, Any], warnings: list[str]) -> list[ContainerMount]:
     found = []
     for number, each in enumerate(storage.get("emptyDirVolume") or []):
         if each.get("exclude"):
@@ -112,11 +118,8 @@ def _empty_directories(storage: Mapping[str, Any], warnings: list[str]) -> list[
             warnings.append(warning(field, f"{path} {problem}"))
             continue
         if size := each.get("sizeLimit"):
-            if native["type"] == MEMORY:
-                native["size_mb"] = math.ceil(amount_of(size) / 2**20)
-            else:
-                warnings.append(warning(f"{field}.sizeLimit", "is enforced only with medium Memory"))
-        found.append(Mount(path, "", "", native))
+            native["size_mb"] = min(MAX_MB, math.ceil(amount_of(size) / 2**20))
+        found.append(ContainerMount(path, "", "", native))
     return found
 
 

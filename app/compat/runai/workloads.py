@@ -13,7 +13,16 @@ from app.compat.every_job import MAX_JOBS
 from app.compat.runai import lookup
 from app.compat.runai.documents.requests import BatchSchema
 from app.compat.runai.from_native import event_of, pods_of, record_of, workload_of
-from app.compat.runai.measurements import KINDS, REQUESTS, SERIES, Point, Window, counted, measured, requested
+from app.compat.runai.measurements import (
+    KINDS,
+    REQUESTS,
+    SERIES,
+    MeasurementPoint,
+    Window,
+    counted,
+    measured,
+    requested,
+)
 from app.compat.runai.owners import Owners
 from app.compat.runai.queries import CountQuerySchema, MeasurementsQuerySchema, WorkloadsQuerySchema
 from app.domain.errors import BadSpec, TrainyardError
@@ -25,14 +34,14 @@ from app.schemas.queries import QueryWhole
 from app.security.permissions import Permission
 from app.services.jobs import history
 from app.services.rows import JobEvent, Session
-from app.services.telemetry import progress
+from app.services.telemetry import stored_metrics
 
 blueprint = Blueprint("workloads", __name__)
 _VERBS = {"delete": lookup.delete, "suspend": lookup.suspend, "resume": lookup.resume}
 _FRESHEST = timedelta(seconds=60)
 
 
-class EventsQuerySchema(Schema):
+class WorkloadEventsQuerySchema(Schema):
     offset = QueryWhole(0, MAX_JOBS, load_default=0)
     limit = QueryWhole(1, 500, load_default=50)
 
@@ -102,7 +111,7 @@ def get_measurements(workload_id: str, query: dict[str, Any]) -> Reply:
 
 
 @blueprint.get("/workloads/<workload_id>/events")
-@operation("List the events of a workload, newest first", permission=Permission.VIEW, query=EventsQuerySchema)
+@operation("List the events of a workload, newest first", permission=Permission.VIEW, query=WorkloadEventsQuerySchema)
 def list_events(workload_id: str, query: dict[str, Any]) -> Reply:
     with plane().db.read() as session:
         events, following = _newest(session, workload_id, query)
@@ -110,7 +119,9 @@ def list_events(workload_id: str, query: dict[str, Any]) -> Reply:
 
 
 @blueprint.get("/workloads/<workload_id>/history")
-@operation("List events and phases of a workload, newest first", permission=Permission.VIEW, query=EventsQuerySchema)
+@operation(
+    "List events and phases of a workload, newest first", permission=Permission.VIEW, query=WorkloadEventsQuerySchema
+)
 def list_history(workload_id: str, query: dict[str, Any]) -> Reply:
     with plane().db.read() as session:
         events, following = _newest(session, workload_id, query)
@@ -118,7 +129,7 @@ def list_history(workload_id: str, query: dict[str, Any]) -> Reply:
 
 
 @blueprint.get("/workloads/<workload_id>/pods")
-@operation("List the pods of a workload, one per node", permission=Permission.VIEW, query=EventsQuerySchema)
+@operation("List the pods of a workload, one per node", permission=Permission.VIEW, query=WorkloadEventsQuerySchema)
 def list_pods(workload_id: str, query: dict[str, Any]) -> Reply:
     with plane().db.read() as session:
         found = lookup.find(session, workload_id)
@@ -138,10 +149,10 @@ def _newest(session: Session, workload: str, query: dict[str, Any]) -> tuple[lis
     return [event for event in events if event.seq <= last][::-1], following
 
 
-def _series(session: Session, job_id: str, kinds: list[str]) -> dict[str, list[Point]]:
+def _series(session: Session, job_id: str, kinds: list[str]) -> dict[str, list[MeasurementPoint]]:
     wanted = {SERIES[kind][0]: kind for kind in kinds if kind in SERIES}
-    found = progress.series(session, job_id, names=list(wanted), max_points=2000) if wanted else {}
+    found = stored_metrics.series(session, job_id, names=list(wanted), max_points=2000) if wanted else {}
     return {
-        wanted[name]: sorted(Point(each.at, each.value) for each in points if math.isfinite(each.value))
+        wanted[name]: sorted(MeasurementPoint(each.at, each.value) for each in points if math.isfinite(each.value))
         for name, points in found.items()
     }

@@ -9,15 +9,24 @@ from typing import Any
 
 from app.domain.evaluations import judging, sampling
 from app.domain.evaluations.judging import JUDGE
-from app.domain.evaluations.metric import Metric
-from app.domain.evaluations.parameters import BadBenchmark, Parameter
+from app.domain.evaluations.metric import MetricDefinition
+from app.domain.evaluations.parameters import BadBenchmark, BenchmarkParameter
 from app.domain.evaluations.sampling import SAMPLING
 from app.domain.evaluations.shared_parameters import ANSWER, NORMALIZE, OF_TASKS, SEPARATOR, SQUAD, TRAINED
 from app.domain.spec.hyperparameters.rlhf import FILE, LENGTH, REGEX, REWARD_MODEL, reward_kind
 from app.domain.spec.inference import LM_EVAL, TASK_DIR, Benchmark
 from app.domain.suggestions import did_you_mean
 
-__all__ = ["BENCHMARKS", "BadBenchmark", "BenchmarkType", "Metric", "Parameter", "check", "check_all", "find"]
+__all__ = [
+    "BENCHMARKS",
+    "BadBenchmark",
+    "BenchmarkParameter",
+    "BenchmarkType",
+    "MetricDefinition",
+    "check",
+    "check_all",
+    "find",
+]
 
 CUSTOM = "custom"  # before a colon: a family of benchmarks, as LM_EVAL
 LOSS, PERPLEXITY, CHOICES, PREFERENCE, REWARD = "loss", "perplexity", "choices", "preference", "reward"
@@ -41,8 +50,8 @@ class BenchmarkType:
     name: str
     meaning: str
     columns: tuple[str, ...]
-    parameters: Mapping[str, Parameter]
-    metrics: tuple[Metric, ...]
+    parameters: Mapping[str, BenchmarkParameter]
+    metrics: tuple[MetricDefinition, ...]
     generates: bool = False
     takes_argument: bool = False
     reads_dataset: bool = True
@@ -62,15 +71,22 @@ class BenchmarkType:
 
 
 def _type(
-    name: str, meaning: str, columns: tuple[str, ...], parameters: Iterable[Parameter], *metrics: Metric, **flags: bool
+    name: str,
+    meaning: str,
+    columns: tuple[str, ...],
+    parameters: Iterable[BenchmarkParameter],
+    *metrics: MetricDefinition,
+    **flags: bool,
 ) -> BenchmarkType:
     named = {each.name: each for each in parameters}
     return BenchmarkType(name=name, meaning=meaning, columns=columns, parameters=named, metrics=metrics, **flags)
 
 
-def _of_texts(name: str, meaning: str, *parameters: Parameter, metric: Metric | None = None) -> BenchmarkType:
+def _of_texts(
+    name: str, meaning: str, *parameters: BenchmarkParameter, metric: MetricDefinition | None = None
+) -> BenchmarkType:
     columns = ("prompt", "answer") if any(each.name == "answer" for each in parameters) else ("prompt",)
-    return _type(name, meaning, columns, (*SAMPLING, *parameters), metric or Metric(name), generates=True)
+    return _type(name, meaning, columns, (*SAMPLING, *parameters), metric or MetricDefinition(name), generates=True)
 
 
 _TYPES = (
@@ -79,21 +95,21 @@ _TYPES = (
         "The loss of the records, as trainings measure validation data",
         ("text, prompt and completion, or messages",),
         TRAINED,
-        Metric(LOSS, "ratio", larger_is_better=False),
+        MetricDefinition(LOSS, "ratio", larger_is_better=False),
     ),
     _type(
         PERPLEXITY,
         "e to the loss of the records",
         ("text, prompt and completion, or messages",),
         TRAINED,
-        Metric(PERPLEXITY, "exp_ratio", larger_is_better=False),
+        MetricDefinition(PERPLEXITY, "exp_ratio", larger_is_better=False),
     ),
     _of_texts(
         "exact_match",
         "Share of answers that equal an accepted one",
         ANSWER,
         NORMALIZE,
-        metric=Metric("exact_match", is_binary=True),
+        metric=MetricDefinition("exact_match", is_binary=True),
     ),
     _of_texts("f1", "Harmonic mean of precision and recall of words, as SQuAD measures it", ANSWER, SQUAD),
     _of_texts("rouge_l", "F-measure of the longest common subsequence of words", ANSWER),
@@ -101,37 +117,39 @@ _TYPES = (
         "bleu",
         "Corpus BLEU of 1 to 4 words from 0 to 100, as sacrebleu's default",
         ANSWER,
-        metric=Metric("bleu", "bleu"),
+        metric=MetricDefinition("bleu", "bleu"),
     ),
     _of_texts(
         "contains",
         "Share of answers that contain an accepted one",
         ANSWER,
         NORMALIZE,
-        metric=Metric("contains", is_binary=True),
+        metric=MetricDefinition("contains", is_binary=True),
     ),
     _of_texts(
         "regex",
         "Share of answers in which a regular expression in RE2's syntax is found",
-        Parameter(
+        BenchmarkParameter(
             "answer", "text", "answer", "The column with the pattern, where there is no parameter pattern", shortest=1
         ),
-        Parameter("pattern", "text", None, "The same pattern for all records, in place of a column", shortest=1),
-        metric=Metric("regex", is_binary=True),
+        BenchmarkParameter(
+            "pattern", "text", None, "The same pattern for all records, in place of a column", shortest=1
+        ),
+        metric=MetricDefinition("regex", is_binary=True),
     ),
     _of_texts(
         "json_valid",
         "Share of answers that are JSON",
-        Parameter("object_only", "bool", False, "Only JSON objects count"),
-        metric=Metric("json_valid", is_binary=True),
+        BenchmarkParameter("object_only", "bool", False, "Only JSON objects count"),
+        metric=MetricDefinition("json_valid", is_binary=True),
     ),
     _type(
         CHOICES,
         "Share of records whose right choice is the likeliest, also by log-probability for each character",
         ("prompt", "choices", "answer"),
         (
-            Parameter("choices", "text", "choices", "The column with the list of choices", shortest=1),
-            Parameter(
+            BenchmarkParameter("choices", "text", "choices", "The column with the list of choices", shortest=1),
+            BenchmarkParameter(
                 "answer",
                 "text",
                 "answer",
@@ -140,16 +158,16 @@ _TYPES = (
             ),
             SEPARATOR,
         ),
-        Metric("accuracy", is_binary=True),
-        Metric("accuracy_by_length", is_binary=True),
+        MetricDefinition("accuracy", is_binary=True),
+        MetricDefinition("accuracy_by_length", is_binary=True),
     ),
     _type(
         PREFERENCE,
         "Share of pairs whose chosen answer is likelier, or has the larger reward by a reward model",
         ("prompt", "chosen", "rejected"),
         (),
-        Metric("accuracy", is_binary=True),
-        Metric("margin"),
+        MetricDefinition("accuracy", is_binary=True),
+        MetricDefinition("margin"),
     ),
     _type(
         REWARD,
@@ -157,14 +175,14 @@ _TYPES = (
         ("prompt",),
         (
             *SAMPLING,
-            Parameter(
+            BenchmarkParameter(
                 "reward",
                 "text",
                 "exact",
                 "length:TOKENS, regex:PATTERN, exact, exact:COLUMN, or the path of a Python file with "
                 "reward(prompts, completions, **columns)",
             ),
-            Parameter(
+            BenchmarkParameter(
                 REWARD_MODEL,
                 "text",
                 None,
@@ -173,7 +191,7 @@ _TYPES = (
                 shortest=1,
             ),
         ),
-        Metric(REWARD),
+        MetricDefinition(REWARD),
         generates=True,
     ),
     _type(
@@ -189,7 +207,7 @@ _TYPES = (
         "What score(records, completions) of a Python file returns for each record",
         ("prompt",),
         SAMPLING,
-        Metric("score"),
+        MetricDefinition("score"),
         generates=True,
         takes_argument=True,
     ),

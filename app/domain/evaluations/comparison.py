@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from app.domain.evaluations.metric import Metric
+from app.domain.evaluations.metric import MetricDefinition
 from app.domain.evaluations.samples import Sample
 from app.domain.evaluations.statistics import Sums, added, fits, grouped, resamples, sums_of, value_of
 
@@ -17,7 +17,7 @@ Pair = tuple[Sample, Sample]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change:
+class SampleChange:
     """A sample whose score differs by sides: for right-or-wrong metrics, one that changed sides."""
 
     index: int
@@ -26,7 +26,7 @@ class Change:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Difference:
+class ScoreDifference:
     """How much more the other evaluation has than the baseline, over the ``n`` samples that both have.
 
     ``interval`` is a 95 % interval, None for fewer than two samples and where it is not finite. ``p_value`` is
@@ -39,7 +39,7 @@ class Difference:
     p_value: float | None
     n: int
     changes: int
-    changed: tuple[Change, ...]
+    changed: tuple[SampleChange, ...]
 
 
 def paired(baseline: Iterable[Sample], other: Iterable[Sample]) -> list[Pair]:
@@ -48,14 +48,14 @@ def paired(baseline: Iterable[Sample], other: Iterable[Sample]) -> list[Pair]:
     return [(sample, found[key]) for key, sample in _numbered(baseline) if key in found]
 
 
-def compare(metric: Metric, pairs: Sequence[Pair], seed: int = 0) -> Difference | None:
+def compare(metric: MetricDefinition, pairs: Sequence[Pair], seed: int = 0) -> ScoreDifference | None:
     """The difference over the pairs that have the metric; None when none does."""
     scored = [pair for pair in pairs if all(fits(metric, each.scores.get(metric.name)) for each in pair)]
     before, after = (sums_of([pair[side].scores[metric.name] for pair in scored]) for side in (0, 1))
     if not before:
         return None
     changed = _changes(metric, scored)
-    return Difference(
+    return ScoreDifference(
         difference=value_of(metric, added(after)) - value_of(metric, added(before)),
         interval=_interval(metric, before, after, seed),
         p_value=_mcnemar(changed) if metric.is_binary else None,
@@ -100,7 +100,9 @@ def _numbered(samples: Iterable[Sample]) -> Iterable[tuple[tuple[str, int], Samp
         yield (sample.doc_hash, seen[sample.doc_hash]), sample
 
 
-def _interval(metric: Metric, before: Sequence[Sums], after: Sequence[Sums], seed: int) -> tuple[float, float] | None:
+def _interval(
+    metric: MetricDefinition, before: Sequence[Sums], after: Sequence[Sums], seed: int
+) -> tuple[float, float] | None:
     if len(before) < 2:
         return None
     if metric.aggregate == "mean":
@@ -133,19 +135,19 @@ def _quantile(ordered: Sequence[float], share: float) -> float:
     return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
 
 
-def _changes(metric: Metric, pairs: Sequence[Pair]) -> list[Change]:
+def _changes(metric: MetricDefinition, pairs: Sequence[Pair]) -> list[SampleChange]:
     if not metric.is_binary:
         return []
     sides = [(one.index, _number(one.scores, metric), _number(two.scores, metric)) for one, two in pairs]
-    return [Change(index=index, before=before, after=after) for index, before, after in sides if before != after]
+    return [SampleChange(index=index, before=before, after=after) for index, before, after in sides if before != after]
 
 
-def _number(scores: Mapping[str, object], metric: Metric) -> float:
+def _number(scores: Mapping[str, object], metric: MetricDefinition) -> float:
     score = scores[metric.name]
     return score if isinstance(score, float) else math.nan
 
 
-def _mcnemar(changed: Sequence[Change]) -> float:
+def _mcnemar(changed: Sequence[SampleChange]) -> float:
     won = sum(change.after > change.before for change in changed)
     return mcnemar(len(changed) - won, won)
 

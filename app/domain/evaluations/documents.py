@@ -30,7 +30,7 @@ class Subject:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class EvaluationOptions:
     """What else the document of an evaluation says; sections that are missing get their defaults.
 
     ``planned``: the document of the training asks for it, not a request.
@@ -46,7 +46,7 @@ class Options:
     planned: bool = False
 
 
-def document(subject: Subject, benchmarks: Sequence[PlannedBenchmark], options: Options) -> JobDocument:
+def document(subject: Subject, benchmarks: Sequence[PlannedBenchmark], options: EvaluationOptions) -> JobDocument:
     """The document of an evaluation, before its defaults and checks.
 
     Without data options of its own it reads records as the training did that made the model, so that its loss is the

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.domain.evaluations import judge_prompts
-from app.domain.evaluations.metric import Metric
-from app.domain.evaluations.parameters import BadBenchmark, Parameter
+from app.domain.evaluations.metric import MetricDefinition
+from app.domain.evaluations.parameters import BadBenchmark, BenchmarkParameter
 from app.domain.spec.rules.inference import MOST_ANSWER_TOKENS
 
 JUDGE = "judge"
@@ -19,30 +19,38 @@ LONGEST_VERDICT = 1024  # tokens, where nothing says otherwise
 _LARGEST_SCORE = 1e6
 
 METRICS = (
-    Metric(SCORE),
-    Metric(PASSED, is_binary=True),
-    Metric(WIN_RATE),
-    Metric(TIES, is_binary=True, larger_is_better=None),
-    Metric(CONSISTENCY, is_binary=True),
-    Metric(FIRST_SHARE, larger_is_better=None),
-    Metric(UNJUDGED, is_binary=True, larger_is_better=False),
+    MetricDefinition(SCORE),
+    MetricDefinition(PASSED, is_binary=True),
+    MetricDefinition(WIN_RATE),
+    MetricDefinition(TIES, is_binary=True, larger_is_better=None),
+    MetricDefinition(CONSISTENCY, is_binary=True),
+    MetricDefinition(FIRST_SHARE, larger_is_better=None),
+    MetricDefinition(UNJUDGED, is_binary=True, larger_is_better=False),
 )
 _OF_SCORES, _OF_LABELS = (SCORE, UNJUDGED), (PASSED, UNJUDGED)
 _OF_PAIRS = (WIN_RATE, TIES, CONSISTENCY, FIRST_SHARE, UNJUDGED)
 
 PARAMETERS = (
-    Parameter(SERVICE, "text", None, "The service of the project that judges; this or model is required", shortest=1),
-    Parameter(MODEL, "text", None, "The judge by any other name that requests to /v1/chat/completions use", shortest=1),
-    Parameter(
+    BenchmarkParameter(
+        SERVICE, "text", None, "The service of the project that judges; this or model is required", shortest=1
+    ),
+    BenchmarkParameter(
+        MODEL, "text", None, "The judge by any other name that requests to /v1/chat/completions use", shortest=1
+    ),
+    BenchmarkParameter(
         "baseline",
         "text",
         None,
         "The column with another answer: the judge says which of both is better, asked twice with sides swapped",
         shortest=1,
     ),
-    Parameter("reference", "text", None, "The column with a right answer, which the judge is shown", shortest=1),
-    Parameter("criteria", "text", judge_prompts.CRITERIA, "What makes an answer good, as {{criteria}}", shortest=1),
-    Parameter(
+    BenchmarkParameter(
+        "reference", "text", None, "The column with a right answer, which the judge is shown", shortest=1
+    ),
+    BenchmarkParameter(
+        "criteria", "text", judge_prompts.CRITERIA, "What makes an answer good, as {{criteria}}", shortest=1
+    ),
+    BenchmarkParameter(
         "template",
         "text",
         None,
@@ -50,11 +58,13 @@ PARAMETERS = (
         "{{COLUMN}}; with baseline {{answer_a}} and {{answer_b}} in place of {{answer}}",
         shortest=1,
     ),
-    Parameter("min_score", "float", 1.0, "The score of the worst answer", -_LARGEST_SCORE, _LARGEST_SCORE),
-    Parameter("max_score", "float", 10.0, "The score of the best answer", -_LARGEST_SCORE, _LARGEST_SCORE),
-    Parameter("labels", "texts", (), "The judge gives one of these labels in place of a score", most=MOST_LABELS),
-    Parameter("passing", "texts", (), "Those of labels with which an answer passes", most=MOST_LABELS),
-    Parameter(
+    BenchmarkParameter("min_score", "float", 1.0, "The score of the worst answer", -_LARGEST_SCORE, _LARGEST_SCORE),
+    BenchmarkParameter("max_score", "float", 10.0, "The score of the best answer", -_LARGEST_SCORE, _LARGEST_SCORE),
+    BenchmarkParameter(
+        "labels", "texts", (), "The judge gives one of these labels in place of a score", most=MOST_LABELS
+    ),
+    BenchmarkParameter("passing", "texts", (), "Those of labels with which an answer passes", most=MOST_LABELS),
+    BenchmarkParameter(
         "pattern",
         "text",
         None,
@@ -62,10 +72,14 @@ PARAMETERS = (
         "to write JSON. It needs a template that says what to write",
         shortest=1,
     ),
-    Parameter("reason", "bool", True, "The judge writes its reason before its verdict; only without pattern"),
-    Parameter(MAX_TOKENS, "int", LONGEST_VERDICT, "Where the judge is cut off, in tokens", 16, MOST_ANSWER_TOKENS),
-    Parameter("max_share", "float", 0.05, "Above this share of samples without verdict the evaluation fails", 0, 1),
-    Parameter("at_once", "int", 16, "How many requests the judge gets at the same time", 1, MOST_AT_ONCE),
+    BenchmarkParameter("reason", "bool", True, "The judge writes its reason before its verdict; only without pattern"),
+    BenchmarkParameter(
+        MAX_TOKENS, "int", LONGEST_VERDICT, "Where the judge is cut off, in tokens", 16, MOST_ANSWER_TOKENS
+    ),
+    BenchmarkParameter(
+        "max_share", "float", 0.05, "Above this share of samples without verdict the evaluation fails", 0, 1
+    ),
+    BenchmarkParameter("at_once", "int", 16, "How many requests the judge gets at the same time", 1, MOST_AT_ONCE),
 )
 _SCALE = ("min_score", "max_score")
 _LISTS = ("labels", "passing")
@@ -81,7 +95,7 @@ def judge_of(parameters: Mapping[str, Any]) -> str:
     return str(parameters.get(SERVICE) or parameters.get(MODEL) or "")
 
 
-def metrics_of(parameters: Mapping[str, Any]) -> tuple[Metric, ...]:
+def metrics_of(parameters: Mapping[str, Any]) -> tuple[MetricDefinition, ...]:
     """Those that are measured with these parameters."""
     names = _OF_PAIRS if is_pairwise(parameters) else _OF_LABELS if parameters.get("labels") else _OF_SCORES
     return tuple(each for each in METRICS if each.name in names)

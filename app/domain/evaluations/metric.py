@@ -9,7 +9,7 @@ Aggregate = Literal["mean", "ratio", "exp_ratio", "bleu"]
 
 
 @dataclass(frozen=True)
-class Metric:
+class MetricDefinition:
     """``is_binary``: each sample is right or wrong, 1 or 0. ``larger_is_better``: None where that is unknown."""
 
     name: str

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from app.domain.evaluations.catalog import BenchmarkType
-from app.domain.evaluations.metric import Aggregate, Metric
+from app.domain.evaluations.metric import Aggregate, MetricDefinition
 from app.domain.evaluations.samples import Sample, Score
 from app.domain.spec.metric_goals import goal_of
 
@@ -21,7 +21,7 @@ _LARGER_IS_BETTER = {
 }
 
 
-def metric_of(kind: BenchmarkType, name: str) -> Metric | None:
+def metric_of(kind: BenchmarkType, name: str) -> MetricDefinition | None:
     """The metric of this name; None when the type has no such one. A task may have any name, and is better for larger
     or smaller values as the harness says, or else the name; otherwise that is unknown.
     """
@@ -29,23 +29,23 @@ def metric_of(kind: BenchmarkType, name: str) -> Metric | None:
         return next((each for each in kind.metrics if each.name == name), None)
     if not NAME.fullmatch(name):
         return None
-    return Metric(name, larger_is_better=_is_larger_better(_base(name)))
+    return MetricDefinition(name, larger_is_better=_is_larger_better(_base(name)))
 
 
-def measured(kind: BenchmarkType, found: Mapping[str, object]) -> list[Metric]:
+def measured(kind: BenchmarkType, found: Mapping[str, object]) -> list[MetricDefinition]:
     """The metrics among what was measured, by name; of a task at most `MOST`."""
     names = [each.name for each in kind.metrics] or list(found)[:MOST]
     metrics = (metric_of(kind, name) for name in names if name in found)
     return [each for each in metrics if each is not None]
 
 
-def of_samples(metric: Metric, samples: Iterable[Sample]) -> Metric:
+def of_samples(metric: MetricDefinition, samples: Iterable[Sample]) -> MetricDefinition:
     """The metric of a task with the aggregate that its scores have."""
     scores = [each.scores[metric.name] for each in samples if metric.name in each.scores]
     return of_scores(metric, scores)
 
 
-def of_scores(metric: Metric, scores: Sequence[Score]) -> Metric:
+def of_scores(metric: MetricDefinition, scores: Sequence[Score]) -> MetricDefinition:
     """As `of_samples`: sums of losses and their counts, numbers, or numbers that are all 0 or 1."""
     if scores and all(isinstance(each, tuple) for each in scores):
         ratio: Aggregate = "ratio" if _base(metric.name) == _BITS else "exp_ratio"

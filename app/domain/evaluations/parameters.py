@@ -21,7 +21,7 @@ class BadBenchmark(ValueError):
 
 
 @dataclass(frozen=True)
-class Parameter:
+class BenchmarkParameter:
     """``minimum`` and ``maximum`` are inclusive; a default of None means that the parameter may be missing."""
 
     name: str
@@ -60,35 +60,35 @@ class Parameter:
         return (self.minimum is None or number >= self.minimum) and (self.maximum is None or number <= self.maximum)
 
 
-def _is_int(parameter: Parameter, value: object) -> bool:
+def _is_int(parameter: BenchmarkParameter, value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and parameter.is_in_range(value)
 
 
-def _is_float(parameter: Parameter, value: object) -> bool:
+def _is_float(parameter: BenchmarkParameter, value: object) -> bool:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return (isinstance(value, int) or math.isfinite(value)) and parameter.is_in_range(value)
 
 
-def _is_bool(_: Parameter, value: object) -> bool:
+def _is_bool(_: BenchmarkParameter, value: object) -> bool:
     return isinstance(value, bool)
 
 
-def _is_choice(parameter: Parameter, value: object) -> bool:
+def _is_choice(parameter: BenchmarkParameter, value: object) -> bool:
     return isinstance(value, str) and value in parameter.choices
 
 
-def _is_text(parameter: Parameter, value: object) -> bool:
+def _is_text(parameter: BenchmarkParameter, value: object) -> bool:
     return isinstance(value, str) and parameter.shortest <= len(value) <= LONGEST_TEXT
 
 
-def _are_texts(parameter: Parameter, value: object) -> bool:
+def _are_texts(parameter: BenchmarkParameter, value: object) -> bool:
     if not isinstance(value, list | tuple) or len(value) > parameter.most:
         return False
     return all(isinstance(each, str) and 0 < len(each) <= LONGEST_STOP for each in value)
 
 
-_CHECKS: Mapping[Kind, Callable[[Parameter, object], bool]] = {
+_CHECKS: Mapping[Kind, Callable[[BenchmarkParameter, object], bool]] = {
     "int": _is_int,
     "float": _is_float,
     "bool": _is_bool,

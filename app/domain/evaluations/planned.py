@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator
 
-from app.domain.evaluations.documents import LONGEST_NAME, Options, Subject, document
+from app.domain.evaluations.documents import LONGEST_NAME, EvaluationOptions, Subject, document
 from app.domain.spec.document import divided_by
 from app.domain.spec.inference import ModelReference
 from app.domain.spec.locations.paths import NO_MODEL
@@ -35,7 +35,7 @@ def evaluation(
     scheduling = SchedulingConfig().changed(
         queue=trained.scheduling_config.queue, priority=PRIORITY, preemptible=True, on_preemption="requeue"
     )
-    options = Options(
+    options = EvaluationOptions(
         name=f"{trained.name[: LONGEST_NAME - len(at) - 1]} {at}",
         labels=trained.labels,
         resources=resources,

@@ -6,12 +6,12 @@ from typing import Any
 
 from app.domain.evaluations import catalog
 from app.domain.evaluations.catalog import BadBenchmark
-from app.domain.evaluations.metric import Metric
+from app.domain.evaluations.metric import MetricDefinition
 from app.domain.evaluations.open_metrics import metric_of
 from app.domain.evaluations.results import Results
 from app.domain.spec.inference import Benchmark, Requirement
 
-Target = tuple[str, Metric]  # the label of a benchmark, and one of its metrics
+Target = tuple[str, MetricDefinition]  # the label of a benchmark, and one of its metrics
 Value = float | str | None  # as `results.Results` has it
 
 
@@ -115,7 +115,7 @@ def _is_between(requirement: Requirement, value: Value) -> bool:
     return (low is None or value >= low) and (high is None or value <= high)
 
 
-def _is_not_worse(metric: Metric, value: Value, baseline: Value, margin: float) -> bool:
+def _is_not_worse(metric: MetricDefinition, value: Value, baseline: Value, margin: float) -> bool:
     """False where the direction of the metric is unknown; `check` refuses that."""
     is_known = metric.larger_is_better is not None
     if not is_known or not isinstance(value, int | float) or not isinstance(baseline, int | float):

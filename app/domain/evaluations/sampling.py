@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from app.domain.errors import BadSpec
-from app.domain.evaluations.parameters import BadBenchmark, Parameter
+from app.domain.evaluations.parameters import BadBenchmark, BenchmarkParameter
 from app.domain.spec.inference import LONGEST_ANSWER, InferenceTask
 from app.domain.spec.rules.inference import (
     HOTTEST,
@@ -16,17 +16,23 @@ from app.domain.spec.rules.inference import (
 )
 
 SAMPLING = (
-    Parameter("max_new_tokens", "int", LONGEST_ANSWER, "Where an answer is cut off, in tokens", 1, MOST_ANSWER_TOKENS),
-    Parameter(
+    BenchmarkParameter(
+        "max_new_tokens", "int", LONGEST_ANSWER, "Where an answer is cut off, in tokens", 1, MOST_ANSWER_TOKENS
+    ),
+    BenchmarkParameter(
         "temperature", "float", 0.0, "Answers are drawn from logits divided by it; 0 = likeliest token", 0, HOTTEST
     ),
-    Parameter("top_p", "float", 1.0, "Only from the likeliest tokens that have this probability together", 0, 1),
-    Parameter("top_k", "int", 0, "Only from this many of the likeliest tokens; 0 = from all", 0, MOST_TOP_K),
-    Parameter("min_p", "float", 0.0, "Only from tokens with this share of the likeliest one's probability", 0, 1),
-    Parameter(
+    BenchmarkParameter(
+        "top_p", "float", 1.0, "Only from the likeliest tokens that have this probability together", 0, 1
+    ),
+    BenchmarkParameter("top_k", "int", 0, "Only from this many of the likeliest tokens; 0 = from all", 0, MOST_TOP_K),
+    BenchmarkParameter(
+        "min_p", "float", 0.0, "Only from tokens with this share of the likeliest one's probability", 0, 1
+    ),
+    BenchmarkParameter(
         "repetition_penalty", "float", 1.0, "Divides the logits of tokens that were there before", 0, LARGEST_PENALTY
     ),
-    Parameter("stop", "texts", (), "Texts that end an answer, which does not include them"),
+    BenchmarkParameter("stop", "texts", (), "Texts that end an answer, which does not include them"),
 )
 _NAMES = tuple(each.name for each in SAMPLING)
 _FIELD = "parameters"

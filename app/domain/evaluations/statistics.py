@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import stdev
 
-from app.domain.evaluations.metric import Aggregate, Metric
+from app.domain.evaluations.metric import Aggregate, MetricDefinition
 from app.domain.evaluations.samples import Score
 from app.domain.text_metrics.bleu import SIZE, bleu
 
@@ -28,7 +28,7 @@ class Estimate:
         return {"value": self.value, "stderr": self.stderr}
 
 
-def estimate(metric: Metric, scores: Sequence[Score], seed: int = 0) -> Estimate:
+def estimate(metric: MetricDefinition, scores: Sequence[Score], seed: int = 0) -> Estimate:
     """The metric of at least one sample."""
     rows = sums_of(scores)
     value = value_of(metric, added(rows))
@@ -41,7 +41,7 @@ def estimate(metric: Metric, scores: Sequence[Score], seed: int = 0) -> Estimate
     return Estimate(value, spread if math.isfinite(spread) else None)
 
 
-def fits(metric: Metric, score: Score | None) -> bool:
+def fits(metric: MetricDefinition, score: Score | None) -> bool:
     """Whether the metric can be computed from scores of this form."""
     if isinstance(score, tuple):
         return len(score) == _WIDTHS.get(metric.aggregate)
@@ -55,7 +55,7 @@ def sums_of(scores: Sequence[Score]) -> list[Sums]:
     return [score if isinstance(score, tuple) else (score, 1.0) for score in scores]
 
 
-def value_of(metric: Metric, summed: Sums) -> float:
+def value_of(metric: MetricDefinition, summed: Sums) -> float:
     """The metric by the added scores of samples."""
     return _VALUES[metric.aggregate](summed)
 
@@ -79,7 +79,7 @@ def resamples(rows: Sequence[Sums], seed: int) -> Iterator[list[Sums]]:
         yield draws.choices(rows, k=len(rows))
 
 
-def _spread(metric: Metric, rows: Sequence[Sums], value: float, seed: int) -> float:
+def _spread(metric: MetricDefinition, rows: Sequence[Sums], value: float, seed: int) -> float:
     """The standard error. Raises OverflowError.
 
     That of a ratio of sums is the one of its residuals (Cochran, "Sampling Techniques", ratio estimators), and that of

@@ -30,7 +30,7 @@ Search = Callable[[str], str | None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class JudgeVerdict:
     """``value`` is the number that the judge's text means; None where it can't be read, with the reason.
 
     ``fingerprint`` identifies the weights of the model that has judged, as its answer does.
@@ -47,7 +47,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Form:
+class VerdictForm:
     """What a verdict is: a number from ``lowest`` to ``highest``, or else one of ``choices`` with their numbers."""
 
     key: str
@@ -113,30 +113,30 @@ class Form:
         return range(int(self.lowest), int(self.highest) + 1)
 
 
-def form_of(values: Mapping[str, Any]) -> Form:
+def form_of(values: Mapping[str, Any]) -> VerdictForm:
     """The form that a benchmark's parameters ask for."""
     if is_pairwise(values):
-        return Form(key=_WINNER, choices=_SIDES)
+        return VerdictForm(key=_WINNER, choices=_SIDES)
     if values["labels"]:
         passing = {folded(each) for each in values["passing"]}
-        return Form(key=_LABEL, choices={each: float(folded(each) in passing) for each in values["labels"]})
-    return Form(key=SCORE, lowest=float(values["min_score"]), highest=float(values["max_score"]))
+        return VerdictForm(key=_LABEL, choices={each: float(folded(each) in passing) for each in values["labels"]})
+    return VerdictForm(key=SCORE, lowest=float(values["min_score"]), highest=float(values["max_score"]))
 
 
-def read(text: str, form: Form, search: Search | None, *, is_cut: bool = False) -> Verdict:
+def read(text: str, form: VerdictForm, search: Search | None, *, is_cut: bool = False) -> JudgeVerdict:
     """The verdict of a text. ``search`` finds it where it is no JSON; ``is_cut``: the judge was cut off."""
     if search is not None and is_cut:  # what is found stands in its reasoning
-        return Verdict(text=text, problem=_CUT)
+        return JudgeVerdict(text=text, problem=_CUT)
     said = search(text) if search is not None else _of_json(text, form.key)
     value = form.value(said) if said is not None else None
     if value is not None:
-        return Verdict(text=text, value=value)
+        return JudgeVerdict(text=text, value=value)
     missing = "no match of pattern" if search is not None else f"no JSON object with {form.key}"
     problem = missing if said is None else f"{form.key} {str(said)[:64]!r} is not {form.expected}"
-    return Verdict(text=text, problem=f"{problem}, {_CUT}" if is_cut else problem)
+    return JudgeVerdict(text=text, problem=f"{problem}, {_CUT}" if is_cut else problem)
 
 
-def scores(form: Form, verdicts: Sequence[Verdict]) -> dict[str, float]:
+def scores(form: VerdictForm, verdicts: Sequence[JudgeVerdict]) -> dict[str, float]:
     """The scores of a sample by its verdict, or by those of both orders: first with the answer as A, then as B."""
     values = [each.value for each in verdicts if each.value is not None]
     if len(values) < len(verdicts):

@@ -59,7 +59,7 @@ class TextSimilarity:
 
 
 @dataclass(frozen=True)
-class Message:
+class ChatMessage:
     role: str
     content: str
 
@@ -70,7 +70,7 @@ class ScoreModel:
 
     name: str
     model: str
-    messages: tuple[Message, ...]
+    messages: tuple[ChatMessage, ...]
     low: float = 0.0
     high: float = 1.0
     sampling: Mapping[str, Any] = field(default_factory=dict)  # in the names of chat completions
@@ -82,7 +82,7 @@ class LabelModel:
 
     name: str
     model: str
-    messages: tuple[Message, ...]
+    messages: tuple[ChatMessage, ...]
     labels: tuple[str, ...]
     passing: frozenset[str]
     sampling: Mapping[str, Any] = field(default_factory=dict)
@@ -262,14 +262,14 @@ def _check_source(source: str, field: str) -> None:
         raise BadSpec(f"defines no function {FUNCTION}(sample, item)", field=field)
 
 
-def _messages(values: Mapping[str, Any], field: str) -> tuple[Message, ...]:
+def _messages(values: Mapping[str, Any], field: str) -> tuple[ChatMessage, ...]:
     given, field = values.get("input"), f"{field}.input"
     if not isinstance(given, list) or not 0 < len(given) <= _MOST_MESSAGES:
         raise BadSpec(f"must be a list of 1 to {_MOST_MESSAGES} messages", field=field)
     return tuple(_message(each, f"{field}[{place}]") for place, each in enumerate(given))
 
 
-def _message(value: object, field: str) -> Message:
+def _message(value: object, field: str) -> ChatMessage:
     if not isinstance(value, Mapping):
         raise BadSpec("must be an object with role and content", field=field)
     if unknown := sorted(str(each) for each in value.keys() - {"type", "role", "content"}):
@@ -282,7 +282,7 @@ def _message(value: object, field: str) -> Message:
     text = "".join(_part(each, field) for each in parts)
     if not text or len(text) > LONGEST_TEXT:
         raise BadSpec(f"must have 1 to {LONGEST_TEXT:,} characters", field=field)
-    return Message(role, _checked(text, field))
+    return ChatMessage(role, _checked(text, field))
 
 
 def _part(value: object, field: str) -> str:

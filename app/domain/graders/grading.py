@@ -64,7 +64,7 @@ class GradeError(NamedTuple):
 
 
 @dataclass
-class Usage:
+class TokenUsage:
     """Tokens of one model."""
 
     prompt_tokens: int = 0
@@ -81,7 +81,7 @@ class Graded:
     reward: float
     sub_rewards: Mapping[str, float | None] = field(default_factory=dict)
     errors: tuple[GradeError, ...] = ()
-    usage: Mapping[str, Usage] = field(default_factory=dict)
+    usage: Mapping[str, TokenUsage] = field(default_factory=dict)
 
 
 def sample_of(text: str, tools: list[Any] | None = None) -> dict[str, Any]:
@@ -157,7 +157,7 @@ class _Grading:
         fuzzy_match: FuzzyMatch,
     ) -> None:
         self.errors: list[GradeError] = []
-        self.usage: dict[str, Usage] = {}
+        self.usage: dict[str, TokenUsage] = {}
         self._item = item
         self._sample = sample
         self._ask = ask
@@ -226,7 +226,7 @@ class _Grading:
 
     def _count(self, model: str, answer: Mapping[str, Any]) -> None:
         used = answer.get("usage")
-        total = self.usage.setdefault(model, Usage())
+        total = self.usage.setdefault(model, TokenUsage())
         if isinstance(used, Mapping):
             total.prompt_tokens += int(used.get("prompt_tokens") or 0)
             total.completion_tokens += int(used.get("completion_tokens") or 0)

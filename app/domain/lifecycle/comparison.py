@@ -12,7 +12,7 @@ from app.domain.spec.model import CheckpointConfig
 
 
 @dataclass(frozen=True, kw_only=True)
-class Difference:
+class FieldDifference:
     """A dotted field that is not the same in all documents; ``values`` has one per document, None where absent."""
 
     field: str
@@ -20,7 +20,7 @@ class Difference:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Group:
+class JobGroup:
     """Jobs that have the same value of a label, by their places; ``value`` is None for those without the label."""
 
     value: str | None
@@ -37,13 +37,13 @@ class Spread:
     high: float
 
 
-def groups_by(labels: Sequence[Mapping[str, str]], key: str) -> list[Group]:
+def groups_by(labels: Sequence[Mapping[str, str]], key: str) -> list[JobGroup]:
     """The groups by value, those without the label last."""
     found: dict[str | None, list[int]] = {}
     for place, each in enumerate(labels):
         found.setdefault(each.get(key), []).append(place)
     ordered = sorted(found.items(), key=lambda item: (item[0] is None, item[0] or ""))
-    return [Group(value=value, places=tuple(places)) for value, places in ordered]
+    return [JobGroup(value=value, places=tuple(places)) for value, places in ordered]
 
 
 def spread_of(values: Sequence[float | None]) -> Spread | None:
@@ -54,11 +54,11 @@ def spread_of(values: Sequence[float | None]) -> Spread | None:
     return Spread(count=len(finite), mean=math.fsum(finite) / len(finite), low=min(finite), high=max(finite))
 
 
-def document_differences(documents: Sequence[Mapping[str, Any]]) -> list[Difference]:
+def document_differences(documents: Sequence[Mapping[str, Any]]) -> list[FieldDifference]:
     """The fields that are not the same in all documents, by name."""
     flat = [dict(_fields(document)) for document in documents]
     names = sorted({name for each in flat for name in each})
-    rows = (Difference(field=name, values=tuple(each.get(name) for each in flat)) for name in names)
+    rows = (FieldDifference(field=name, values=tuple(each.get(name) for each in flat)) for name in names)
     return [row for row in rows if not all(_same(value, row.values[0]) for value in row.values)]
 
 

@@ -23,7 +23,7 @@ PARTS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
+class AttemptRun:
     """One attempt of the job, by its record."""
 
     started_at: datetime
@@ -54,7 +54,7 @@ class Goodput:
     badput: Mapping[str, float]
 
 
-def goodput(runs: Sequence[Run], spells: Sequence[Spell], finished_at: datetime) -> Goodput | None:
+def goodput(runs: Sequence[AttemptRun], spells: Sequence[Spell], finished_at: datetime) -> Goodput | None:
     """None for a job that never started. ``runs`` are in order; neither list has overlaps."""
     if not runs:
         return None
@@ -78,7 +78,7 @@ def goodput(runs: Sequence[Run], spells: Sequence[Spell], finished_at: datetime)
     )
 
 
-def _add_training(parts: dict[str, float], run: Run, ready_at: datetime, spells: Sequence[Spell]) -> float:
+def _add_training(parts: dict[str, float], run: AttemptRun, ready_at: datetime, spells: Sequence[Spell]) -> float:
     """Productive seconds of the run; the rest is added to ``parts``."""
     left = _seconds(ready_at, run.ended_at)
     for state, part in STANDSTILLS.items():

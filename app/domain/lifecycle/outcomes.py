@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from app.domain.lifecycle.retry_policy import Policy, Recovery
+from app.domain.lifecycle.retry_policy import Recovery, RecoveryPolicy
 from app.domain.lifecycle.states import JobState, allowed
 
 OutcomeKind = Literal["completed", "paused", "cancelled", "requeued", "preempted", "failed"]
@@ -50,7 +50,7 @@ class Decision:
     """The job's next state. ``policy`` is how the platform continues it, for the record; None when it does not."""
 
     state: JobState
-    policy: Policy | None = None
+    policy: RecoveryPolicy | None = None
     recovery: Recovery | None = None  # of a failure
     via: JobState | None = None  # intermediate state, where the table has no direct transition
     halt: str = ""  # why the job is PAUSED although its attempt ended otherwise: it had reached its halt, and saved
@@ -58,7 +58,7 @@ class Decision:
     @property
     def restarts(self) -> bool:
         """Whether the supervisor of this attempt runs the next one."""
-        return self.policy is Policy.RESTART
+        return self.policy is RecoveryPolicy.RESTART
 
 
 def decide(
@@ -84,9 +84,11 @@ def decide(
         return Decision(state=stopped, recovery=recovery, via=JobState.QUEUED)
     # An unclaimed attempt or an export can't be preempted: the table requeues both.
     if recovery is None:
-        return Decision(state=JobState.QUEUED, policy=Policy.RESCHEDULE)
+        return Decision(state=JobState.QUEUED, policy=RecoveryPolicy.RESCHEDULE)
     return Decision(
-        state=state if recovery.policy is Policy.RESTART else JobState.QUEUED, policy=recovery.policy, recovery=recovery
+        state=state if recovery.policy is RecoveryPolicy.RESTART else JobState.QUEUED,
+        policy=recovery.policy,
+        recovery=recovery,
     )
 
 

@@ -23,7 +23,7 @@ MOST_HANGS = 3
 POISON_LOSSES = 3  # losses of node or supervisor without progress between them
 
 
-class Policy(StrEnum):
+class RecoveryPolicy(StrEnum):
     RESTART = "proc_restart"  # new processes under the same supervisor, on the same devices
     RESCHEDULE = "job_reschedule"
     RESCHEDULE_ELSEWHERE = "job_reschedule_with_taint"  # not on this node, unless no other one could run it
@@ -50,7 +50,7 @@ class Backoff:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rule:
+class RecoveryRule:
     """Recovery options for a cause.
 
     ``in_place``: restarts without progress before the job is rescheduled. ``waits``: backoff starts with the first
@@ -73,7 +73,7 @@ class Rule:
         return self.in_place > 0 or self.halves_batch or self.rolls_back
 
 
-def rule_of(cause: str, *, retries_scripts: bool) -> Rule | None:
+def rule_of(cause: str, *, retries_scripts: bool) -> RecoveryRule | None:
     """The rule for a cause; None: the job fails at once, as it does for causes unknown to this version.
 
     ``retries_scripts``: the job's ``custom_retry_on_error``, which declares errors of its script as transient.
@@ -81,26 +81,26 @@ def rule_of(cause: str, *, retries_scripts: bool) -> Rule | None:
     return _rule_of(cause, retries_scripts=retries_scripts) if is_cause(cause) else None
 
 
-def _rule_of(cause: Cause, *, retries_scripts: bool) -> Rule | None:  # noqa: C901  a table, complete by its type
+def _rule_of(cause: Cause, *, retries_scripts: bool) -> RecoveryRule | None:  # noqa: C901  a table, complete by its type
     match cause:
         case "RANK_KILLED":
-            return Rule(in_place=2)
+            return RecoveryRule(in_place=2)
         case "HANG":
-            return Rule(in_place=2, most=MOST_HANGS)
+            return RecoveryRule(in_place=2, most=MOST_HANGS)
         case "SUPERVISOR_LOST" | "NODE_LOST":
-            return Rule(waits=False, takes_host_down=True)
+            return RecoveryRule(waits=False, takes_host_down=True)
         case "STORAGE_ERROR" | "NETWORK_ERROR" | "HUB_UNREACHABLE" | "INTERNAL" | "OUTCOME_ERROR":
-            return Rule()
+            return RecoveryRule()
         case "DEVICE_FAULT":
-            return Rule(waits=False, leaves_node=True)
+            return RecoveryRule(waits=False, leaves_node=True)
         case "OUT_OF_MEMORY" | "HOST_OUT_OF_MEMORY":
-            return Rule(halves_batch=True)
+            return RecoveryRule(halves_batch=True)
         case "NON_FINITE_LOSS" | "DIVERGED":
-            return Rule(rolls_back=True)
+            return RecoveryRule(rolls_back=True)
         case "DISK_FULL":
-            return Rule(waits_for_disk=True)
+            return RecoveryRule(waits_for_disk=True)
         case "SCRIPT_ERROR":
-            return Rule() if retries_scripts else None
+            return RecoveryRule() if retries_scripts else None
         case (
             "INVALID_CONFIG"
             | "MODEL_NOT_FOUND"
@@ -131,7 +131,7 @@ def takes_host_down(cause: str) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class History:
+class RecoveryHistory:
     """Recoveries of a job since its last progress, and what the job allows."""
 
     max_retries: int
@@ -160,16 +160,16 @@ class Recovery:
     """
 
     cause: str
-    policy: Policy | None = None
+    policy: RecoveryPolicy | None = None
     wait_seconds: float = 0.0
     is_counted: bool = False
-    downgraded_from: Policy | None = None
+    downgraded_from: RecoveryPolicy | None = None
     adjustments: Mapping[str, Any] | None = None
     rolls_back: bool = False
     note: str = ""
 
 
-def recover(cause: str, history: History, backoff: Backoff) -> Recovery:
+def recover(cause: str, history: RecoveryHistory, backoff: Backoff) -> Recovery:
     """Apply the table to a failure. Pure."""
     rule = rule_of(cause, retries_scripts=history.retries_scripts)
     if rule is None:
@@ -201,7 +201,7 @@ def describe(cause: str) -> str:
     return text if always is not None else f"fails at once, or with `{RETRY}`: {text}"
 
 
-def _describe(rule: Rule) -> str:
+def _describe(rule: RecoveryRule) -> str:
     if rule.waits_for_disk:
         return (
             f"waits {DISK_FULL_SECONDS:g} s, then twice as long each time, and is retried without limit; after the 2nd "
@@ -227,37 +227,45 @@ def _describe(rule: Rule) -> str:
     return steps + pause + most + poison
 
 
-def _wait_for_disk(cause: str, history: History, backoff: Backoff) -> Recovery:
+def _wait_for_disk(cause: str, history: RecoveryHistory, backoff: Backoff) -> Recovery:
     """Retry without limit, but at growing intervals: every attempt holds devices while it starts."""
     wait = DISK_FULL_SECONDS * 2.0 ** min(history.disk_waits, _MOST_DOUBLINGS)
     return Recovery(
         cause=cause,
-        policy=Policy.RESCHEDULE_ELSEWHERE if history.failed_here_before else Policy.RESCHEDULE,
+        policy=RecoveryPolicy.RESCHEDULE_ELSEWHERE if history.failed_here_before else RecoveryPolicy.RESCHEDULE,
         wait_seconds=max(DISK_FULL_SECONDS, min(backoff.max_seconds, wait)),
-        downgraded_from=Policy.RESCHEDULE if history.failed_here_before else None,
+        downgraded_from=RecoveryPolicy.RESCHEDULE if history.failed_here_before else None,
     )
 
 
-def _retry(cause: str, rule: Rule, history: History, backoff: Backoff) -> Recovery:
+def _retry(cause: str, rule: RecoveryRule, history: RecoveryHistory, backoff: Backoff) -> Recovery:
     """A counted retry: in place while that is allowed, else rescheduled, and finally on another node."""
     if history.in_place_restarts < rule.in_place and not history.is_gang:
         return _in_place(Recovery(cause=cause, is_counted=True), history)
     # The last retry also goes to another node than the failed ones.
     is_last = history.retries_used + 1 >= history.max_retries
     elsewhere = rule.leaves_node or history.failed_here_before or (is_last and history.retries_used > 0)
-    cheaper = Policy.RESTART if rule.in_place else Policy.RESCHEDULE if elsewhere and not rule.leaves_node else None
+    cheaper = (
+        RecoveryPolicy.RESTART
+        if rule.in_place
+        else RecoveryPolicy.RESCHEDULE
+        if elsewhere and not rule.leaves_node
+        else None
+    )
     return Recovery(
         cause=cause,
-        policy=Policy.RESCHEDULE_ELSEWHERE if elsewhere else Policy.RESCHEDULE,
+        policy=RecoveryPolicy.RESCHEDULE_ELSEWHERE if elsewhere else RecoveryPolicy.RESCHEDULE,
         wait_seconds=_pause(rule, history, backoff),
         is_counted=True,
         downgraded_from=cheaper,
     )
 
 
-def _in_place(recovery: Recovery, history: History) -> Recovery:
+def _in_place(recovery: Recovery, history: RecoveryHistory) -> Recovery:
     """Restart by the same supervisor if possible, else reschedule without backoff."""
-    policy, cheaper = (Policy.RESTART, None) if history.can_restart else (Policy.RESCHEDULE, Policy.RESTART)
+    policy, cheaper = (
+        (RecoveryPolicy.RESTART, None) if history.can_restart else (RecoveryPolicy.RESCHEDULE, RecoveryPolicy.RESTART)
+    )
     return Recovery(
         cause=recovery.cause,
         policy=policy,
@@ -268,7 +276,7 @@ def _in_place(recovery: Recovery, history: History) -> Recovery:
     )
 
 
-def _pause(rule: Rule, history: History, backoff: Backoff) -> float:
+def _pause(rule: RecoveryRule, history: RecoveryHistory, backoff: Backoff) -> float:
     """Backoff that doubles with every rescheduling without progress."""
     before = history.retries_used - history.in_place_restarts - (0 if rule.waits else 1)
     return min(backoff.max_seconds, backoff.base_seconds * 2.0**before) if before >= 0 else 0.0
@@ -280,7 +288,7 @@ def smallest_batch(batch_size: int) -> int:
     return next((batch_size // each for each in halvings if batch_size % each == 0), batch_size)
 
 
-def _halve_batch(history: History) -> dict[str, Any] | None:
+def _halve_batch(history: RecoveryHistory) -> dict[str, Any] | None:
     """New adjustments; None when the batch can't be halved evenly, or is set by a custom script."""
     halvings = history.adjustments.get("batch_halvings", 0) + 1
     if history.is_custom or halvings > MOST_HALVINGS or history.batch_size % 2**halvings:
@@ -288,7 +296,7 @@ def _halve_batch(history: History) -> dict[str, Any] | None:
     return {**history.adjustments, "batch_halvings": halvings}
 
 
-def _roll_back(cause: str, history: History) -> Recovery:
+def _roll_back(cause: str, history: RecoveryHistory) -> Recovery:
     wanted, done = history.on_divergence, history.adjustments.get("rollbacks", 0)
     if wanted.action != ROLLBACK:
         return Recovery(cause=cause)
@@ -299,7 +307,7 @@ def _roll_back(cause: str, history: History) -> Recovery:
     return _in_place(Recovery(cause=cause, adjustments=adjusted, rolls_back=True), history)
 
 
-def _used_up(history: History) -> str:
+def _used_up(history: RecoveryHistory) -> str:
     if not history.max_retries:
         return "max_retries is 0"
     return f"{history.retries_used} of {history.max_retries} retries (max_retries) made no progress"

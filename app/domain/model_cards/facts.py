@@ -41,7 +41,7 @@ class CardSource:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
+class MeasuredMetric:
     """One metric of a benchmark that was measured of the result; ``passed`` None: nothing is required of it."""
 
     evaluation_id: str
@@ -91,7 +91,7 @@ class ModelCard:
     steps: int
     tokens: int
     final_metrics: Mapping[str, Any]
-    evaluations: Sequence[Measured]
+    evaluations: Sequence[MeasuredMetric]
     passed: bool | None
     model_hash: str
     files: Sequence[CardFile]

@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from app.domain.model_cards.escaping import code, plain, yaml_text
-from app.domain.model_cards.facts import ADAPTER, MODEL, BaseOfModel, CardSource, Measured, ModelCard
+from app.domain.model_cards.facts import ADAPTER, MODEL, BaseOfModel, CardSource, MeasuredMetric, ModelCard
 
 _LOAD_MODEL = """from transformers import {kind}, AutoTokenizer
 
@@ -101,7 +101,7 @@ def _rows(card: ModelCard) -> Iterable[tuple[str, ...]]:
     return map(_row, card.evaluations)
 
 
-def _row(each: Measured) -> tuple[str, ...]:
+def _row(each: MeasuredMetric) -> tuple[str, ...]:
     passed = {None: "", True: "yes", False: "no"}[each.passed]
     samples = str(each.samples) if each.samples is not None else ""
     figures = (_shown(each.value), _shown(each.stderr), samples, passed)

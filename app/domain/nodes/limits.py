@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, kw_only=True)
-class Key:
+class LimitKey:
     """A key of the table; ``rule`` describes in words what ``allows`` tests."""
 
     rule: str
@@ -17,28 +17,30 @@ class Key:
     allows: Callable[[object], bool]
 
 
-def _whole(least: int, most: int, *, default: str, meaning: str) -> Key:
+def _whole(least: int, most: int, *, default: str, meaning: str) -> LimitKey:
     def allows(value: object) -> bool:
         return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
-    return Key(rule=f"a whole number from {least} to {most}", default=default, meaning=meaning, allows=allows)
+    return LimitKey(rule=f"a whole number from {least} to {most}", default=default, meaning=meaning, allows=allows)
 
 
-def _flag(meaning: str, default: str = "true") -> Key:
-    return Key(rule="true or false", default=default, meaning=meaning, allows=lambda value: isinstance(value, bool))
+def _flag(meaning: str, default: str = "true") -> LimitKey:
+    return LimitKey(
+        rule="true or false", default=default, meaning=meaning, allows=lambda value: isinstance(value, bool)
+    )
 
 
 def _is_amount(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
 
 
-KEYS: Mapping[str, Key] = MappingProxyType(
+KEYS: Mapping[str, LimitKey] = MappingProxyType(
     {
         "max_concurrent": _whole(1, 4096, default="", meaning="At most so many jobs run on the node at a time"),
         "auto_accept": _flag(
             "false: a node that registers for the first time is `drained` until an administrator enables it"
         ),
-        "auto_accept_min_payment": Key(
+        "auto_accept_min_payment": LimitKey(
             rule="a number of at least 0",
             default="",
             allows=_is_amount,

@@ -9,7 +9,7 @@ from app.domain.scheduling.preemption import Room
 from app.domain.scheduling.queue_order import QueuedJob
 from app.domain.scheduling.resources import NodeCapacity, Request
 from app.domain.scheduling.scoring import Weights
-from app.domain.scheduling.serving_order import Accounts, Ledger
+from app.domain.scheduling.serving_order import Accounts, PassAccounts
 
 
 class ClusterState:
@@ -18,7 +18,7 @@ class ClusterState:
     def __init__(self, nodes: Sequence[NodeCapacity], accounts: Accounts, weights: Weights) -> None:
         self.node_index = NodeIndex(nodes, weights)
         self.gangs = GangIndex(self.node_index.nodes, weights)
-        self.ledger = Ledger(accounts)
+        self.ledger = PassAccounts(accounts)
         self.rooms: set[str] = set()  # nodes that are being cleared or are reserved for a job
 
     def find(self, job: QueuedJob) -> Placement | str:

@@ -23,7 +23,7 @@ class Holding:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)  # one instance per source, compared by identity
-class Source:
+class CachedInput:
     """A model or data set; ``held``: node → fraction of its bytes that is cached there, 0 to 1."""
 
     size_bytes: int
@@ -34,7 +34,7 @@ class Source:
 class Cached:
     """The sources that a job reads and some node has cached, each with its weight in tenths of the job's bytes."""
 
-    sources: tuple[tuple[Source, int], ...] = ()
+    sources: tuple[tuple[CachedInput, int], ...] = ()
 
     @cached_property
     def by_node(self) -> Mapping[str, float]:
@@ -54,7 +54,7 @@ class Cached:
         return frozenset(node for source, _ in self.sources if not _is_frequent(source) for node in source.held)
 
     @cached_property
-    def frequent(self) -> tuple[tuple[Source, int], ...]:
+    def frequent(self) -> tuple[tuple[CachedInput, int], ...]:
         """The sources that many nodes have: the same for many jobs, whatever else each of them reads."""
         return tuple(each for each in self.sources if _is_frequent(each[0]))
 
@@ -62,7 +62,7 @@ class Cached:
 NOT_CACHED = Cached()
 
 
-def cached(sources: Iterable[Source]) -> Cached:
+def cached(sources: Iterable[CachedInput]) -> Cached:
     """Round weights to tenths, so that jobs with one model and different data mostly share a planner cache entry."""
     held = [source for source in sources if source.held and source.size_bytes]
     total, before, found = sum(source.size_bytes for source in held), 0, []
@@ -98,5 +98,5 @@ def source_key(kind: str, location: str, part: str | None = None) -> str:
     return hashlib.sha256(f"{kind}\n{unsigned(location)}\n{part or ''}".encode()).hexdigest()[:32]
 
 
-def _is_frequent(source: Source) -> bool:
+def _is_frequent(source: CachedInput) -> bool:
     return len(source.held) > FEW_HOLDERS

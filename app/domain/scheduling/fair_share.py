@@ -58,7 +58,7 @@ class QuotaUsage:
     running: int = 0
     spent: str = ""  # why no job of the project may start at all (hours or storage used up); computed by the caller
 
-    def rank(self, kind: str, reserved: float = 0) -> tuple[int, float]:
+    def serving_key(self, kind: str, reserved: float = 0) -> tuple[int, float]:
         """Lower is served first: below the deserved quota by the fraction in use, above it by usage per weight.
 
         ``reserved`` devices are reserved for the project and count as used.

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from app.domain.scheduling import gang_placement
 from app.domain.scheduling.filters import avoided
-from app.domain.scheduling.gang_placement import Candidate, Part, Rank
+from app.domain.scheduling.gang_placement import GangCandidate, GangPart, Rank
 from app.domain.scheduling.placement import Placement
 from app.domain.scheduling.preemption import Room
 from app.domain.scheduling.queue_order import QueuedJob
@@ -12,7 +12,7 @@ from app.domain.scheduling.resources import NodeCapacity, Request
 from app.domain.scheduling.roles import packing, reasons
 from app.domain.scheduling.running_index import RunningIndex
 from app.domain.scheduling.scoring import Weights
-from app.domain.scheduling.serving_order import Ledger
+from app.domain.scheduling.serving_order import PassAccounts
 
 _RequestKey = tuple[Request, frozenset[str]]  # (request, nodes that it avoids)
 
@@ -23,7 +23,7 @@ class GangIndex:
     def __init__(self, nodes: Mapping[str, NodeCapacity], weights: Weights) -> None:
         self._nodes = nodes
         self._weights = weights
-        self._known: dict[Request, dict[str, tuple[NodeCapacity, list[Candidate]]]] = {}
+        self._known: dict[Request, dict[str, tuple[NodeCapacity, list[GangCandidate]]]] = {}
         self._avoided: dict[_RequestKey, frozenset[str]] = {}
         self._reasons: dict[_RequestKey, str] = {}
         self._could: dict[_RequestKey, bool] = {}
@@ -39,7 +39,7 @@ class GangIndex:
             self._reasons[asked] = explain(job.request, list(self._nodes.values()), self._excluded(job))
         return self._reasons[asked]
 
-    def _parts(self, job: QueuedJob) -> tuple[Part, ...] | None:
+    def _parts(self, job: QueuedJob) -> tuple[GangPart, ...] | None:
         if job.request.roles:
             return packing.pack(job.request, self._given(job), job.no_room_on)
         return gang_placement.choose(job.request, self._candidates(job), self._weights, job.no_room_on)
@@ -94,7 +94,9 @@ class GangIndex:
         enough = (tuple(rooms) for _, rooms in sorted(found.items()) if len(rooms) == job.request.node_count)
         return next(enough, ())
 
-    def rooms_by_preemption(self, job: QueuedJob, running_index: RunningIndex, ledger: Ledger) -> tuple[Room, ...]:
+    def rooms_by_preemption(
+        self, job: QueuedJob, running_index: RunningIndex, ledger: PassAccounts
+    ) -> tuple[Room, ...]:
         """The nodes where preemption loses the least work, of those examined; empty if that is not enough."""
         if job.request.roles:
             given_nodes = self._without(self._excluded(job).union(job.no_room_on))
@@ -118,7 +120,7 @@ class GangIndex:
         yield from ((0.0, 0, name) for name in free)
         yield from running_index.soonest(devices)
 
-    def _candidates(self, job: QueuedJob) -> Iterator[Candidate]:
+    def _candidates(self, job: QueuedJob) -> Iterator[GangCandidate]:
         known = self._known.setdefault(job.request, {})
         for node in self._given(job):
             seen = known.get(node.name)

@@ -33,7 +33,7 @@ class PlacedInstance:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class GangPart:
     """The devices of a gang on one node, and the instances of roles that have them, by role and index."""
 
     node: str
@@ -46,7 +46,7 @@ class Part:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Candidate:
+class GangCandidate:
     """A node, reduced to its devices of one type, where a part could start now."""
 
     node: NodeCapacity
@@ -54,7 +54,7 @@ class Candidate:
     score: float
 
 
-def candidates(request: Request, node: NodeCapacity, weights: Weights) -> list[Candidate]:
+def candidates(request: Request, node: NodeCapacity, weights: Weights) -> list[GangCandidate]:
     """One candidate for each device type of which the node has enough free."""
     if len(node.free) < request.device_count:
         return []
@@ -62,19 +62,19 @@ def candidates(request: Request, node: NodeCapacity, weights: Weights) -> list[C
     for alike in alike_in(request, node):
         devices = choose_devices(request, alike)
         if devices is not None:
-            found.append(Candidate(node=alike, devices=devices, score=score_node(request, alike, weights)))
+            found.append(GangCandidate(node=alike, devices=devices, score=score_node(request, alike, weights)))
     return found
 
 
 def choose(
-    request: Request, found: Iterable[Candidate], weights: Weights, no_room_on: Collection[str] = ()
-) -> tuple[Part, ...] | None:
+    request: Request, found: Iterable[GangCandidate], weights: Weights, no_room_on: Collection[str] = ()
+) -> tuple[GangPart, ...] | None:
     """One part on each of ``node_count`` nodes, by name; None when fewer nodes could start a part now.
 
     The set with the highest score wins: mean of the node scores plus topology closeness. Nodes whose disk was full
     for the job come last.
     """
-    best: tuple[tuple[int, float], Sequence[Candidate]] | None = None
+    best: tuple[tuple[int, float], Sequence[GangCandidate]] | None = None
     for alike in _by_type(found, no_room_on):
         for chosen in _sets(alike, request.node_count):
             mean = sum(each.score for each in chosen) / len(chosen)
@@ -84,7 +84,9 @@ def choose(
                 best = rank, chosen
     if best is None:
         return None
-    return tuple(Part(node=each.node.name, devices=each.devices) for each in sorted(best[1], key=lambda c: c.node.name))
+    return tuple(
+        GangPart(node=each.node.name, devices=each.devices) for each in sorted(best[1], key=lambda c: c.node.name)
+    )
 
 
 def most_alike(request: Request, nodes: Iterable[NodeCapacity]) -> int:
@@ -177,9 +179,9 @@ def _what_is_not_free(request: Request, fitting: Sequence[NodeCapacity]) -> str:
     return f"{found} could give that now; {elsewhere}free: {what_is_free(request, with_most_free(request, others))}"
 
 
-def _by_type(found: Iterable[Candidate], no_room_on: Collection[str]) -> list[list[Candidate]]:
+def _by_type(found: Iterable[GangCandidate], no_room_on: Collection[str]) -> list[list[GangCandidate]]:
     """Candidates by type, best first; ties are broken by name, so that the same input gives the same plan."""
-    kinds: dict[str, list[Candidate]] = {}
+    kinds: dict[str, list[GangCandidate]] = {}
     for each in found:
         kinds.setdefault(each.devices[0].type, []).append(each)
     for alike in kinds.values():
@@ -205,12 +207,12 @@ def _most_alike(request: Request, nodes: Iterable[NodeCapacity]) -> list[NodeCap
     return max(found.values(), key=len, default=[])
 
 
-def _sets(found: Sequence[Candidate], count: int) -> Iterable[Sequence[Candidate]]:
+def _sets(found: Sequence[GangCandidate], count: int) -> Iterable[Sequence[GangCandidate]]:
     """The best nodes overall, and for each switch and rack its best, filled up with the best of the others."""
     if len(found) < count:
         return
     yield found[:count]
-    inside: dict[str, list[Candidate]] = {}
+    inside: dict[str, list[GangCandidate]] = {}
     for each in found:
         for label in each.node.labels:
             if label.startswith(("switch=", "rack=")):

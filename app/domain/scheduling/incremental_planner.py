@@ -19,7 +19,7 @@ from app.domain.scheduling.placement import Placement
 from app.domain.scheduling.planner import Plan
 from app.domain.scheduling.queue_order import QueuedJob, request_key
 from app.domain.scheduling.resources import NodeCapacity, Request
-from app.domain.scheduling.serving_order import COMMON, JobUsage, Ledger
+from app.domain.scheduling.serving_order import COMMON, JobUsage, PassAccounts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -246,7 +246,7 @@ class _UnblockedJobs:
     def any(self) -> bool:
         return bool(self._heads)
 
-    def first(self, ledger: Ledger) -> QueuedJob:
+    def first(self, ledger: PassAccounts) -> QueuedJob:
         """The next job in serving order; there must be one."""
         self._group = min(
             self._heads,

@@ -13,7 +13,7 @@ from app.domain.scheduling.data_locality import NOT_CACHED, Cached
 from app.domain.scheduling.filters import NAMED, choose_devices, excluded, open_devices, pending_reason_for
 from app.domain.scheduling.node_classes import CandidateNodes, NodeClasses, amount_free
 from app.domain.scheduling.node_kinds import FittingKinds, NodeKind, RankedNodes, RequestResult
-from app.domain.scheduling.placement import Option, Placement
+from app.domain.scheduling.placement import Placement, PlacementOption
 from app.domain.scheduling.preemption import Room
 from app.domain.scheduling.queue_order import QueuedJob, request_key
 from app.domain.scheduling.reservations import Reservations
@@ -121,7 +121,7 @@ class NodeIndex:
         if (found := self._free(job, answer)) is not None:
             return found
         if job.max_seconds is not None and (gap := self._reserved.take(job, self._excluded(job))) is not None:
-            return Option(*gap).given_to(job)
+            return PlacementOption(*gap).given_to(job)
         return answer.reason or self._explained(job, answer)
 
     def best_free(self, job: QueuedJob) -> Placement | None:
@@ -179,7 +179,7 @@ class NodeIndex:
         kind.arrivals.append((node.name, self._changes[node.name]))
         self._alone[node.name] = self._score_alone(node)
 
-    def _best(self, job: QueuedJob) -> Option | None:
+    def _best(self, job: QueuedJob) -> PlacementOption | None:
         """Nodes whose disk was full for the job come last: there may be space again, and no device elsewhere."""
         avoided = self._excluded(job)
         found = self._best_of_all(job.request, avoided.union(job.no_room_on), job.cached)
@@ -189,7 +189,7 @@ class NodeIndex:
         options = (self._option(job.request, self.nodes[name]) for name in again)
         return next((option for option in options if option is not None), None)
 
-    def _best_of_all(self, request: Request, but: Collection[str], cached: Cached) -> Option | None:
+    def _best_of_all(self, request: Request, but: Collection[str], cached: Cached) -> PlacementOption | None:
         """Ties are broken by name: the same input gives the same plan."""
         few = self._classes.few(request)
         if few is not None:
@@ -255,14 +255,14 @@ class NodeIndex:
         left = self._left_of[few] = self._kind_of.keys() & self._left_of.get(few, few)
         return left
 
-    def _option(self, request: Request, node: NodeCapacity) -> Option | None:
+    def _option(self, request: Request, node: NodeCapacity) -> PlacementOption | None:
         if len(node.free) + len(node.parts) < request.device_count or not self._classes.could_hold(request)(node.name):
             return None
         return self._chosen(request, node.name)
 
-    def _chosen(self, request: Request, name: str) -> Option | None:
+    def _chosen(self, request: Request, name: str) -> PlacementOption | None:
         devices = choose_devices(request, self.nodes[name])
-        return None if devices is None else Option(name, devices)
+        return None if devices is None else PlacementOption(name, devices)
 
     def _kinds_for(self, request: Request) -> FittingKinds:
         devices = request.for_devices

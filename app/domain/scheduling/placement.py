@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from app.domain.scheduling.filters import share_on
-from app.domain.scheduling.gang_placement import Part, PlacedInstance
+from app.domain.scheduling.gang_placement import GangPart, PlacedInstance
 from app.domain.scheduling.queue_order import QueuedJob
 from app.domain.scheduling.resources import Device
 from app.domain.units import WHOLE
@@ -20,11 +20,11 @@ class Placement:
     node: str
     devices: tuple[Device, ...]
     share: int = WHOLE  # of each device, in hundredths
-    others: tuple[Part, ...] = ()
+    others: tuple[GangPart, ...] = ()
     instances: tuple[PlacedInstance, ...] = ()
 
     @classmethod
-    def of(cls, job_id: str, parts: Sequence[Part]) -> "Placement":
+    def of(cls, job_id: str, parts: Sequence[GangPart]) -> "Placement":
         """The placement of a gang."""
         first, *others = parts
         return cls(
@@ -32,8 +32,8 @@ class Placement:
         )
 
     @property
-    def parts(self) -> tuple[Part, ...]:
-        return Part(node=self.node, devices=self.devices, instances=self.instances), *self.others
+    def parts(self) -> tuple[GangPart, ...]:
+        return GangPart(node=self.node, devices=self.devices, instances=self.instances), *self.others
 
     @property
     def amounts(self) -> Mapping[str, float]:
@@ -47,7 +47,7 @@ class Placement:
 
 
 @dataclass(frozen=True)
-class Option:
+class PlacementOption:
     """A node where a request can start now."""
 
     name: str

@@ -24,7 +24,7 @@ MIN_SPEEDUP = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Policy:
+class SchedulingPolicy:
     """The operator's scheduling settings and the time of the pass.
 
     A job that has waited longer than ``reserve_after_seconds`` gets a node reserved, on which only jobs that end in
@@ -56,14 +56,14 @@ def plan(
     accounts: Accounts | None = None,
     *,
     running: Iterable[Running] = (),
-    policy: Policy | None = None,
+    policy: SchedulingPolicy | None = None,
 ) -> Plan:
     """Place each job, in serving order, on the highest-scoring node where it can start now.
 
     A job that can't start preempts jobs of lower priority where that helps, or gets a reservation. A job that waits for
     its queue gets no reason here: the queue's reason holds for all of its jobs.
     """
-    made = Planning(nodes, accounts or Accounts(), running, policy or Policy())
+    made = Planning(nodes, accounts or Accounts(), running, policy or SchedulingPolicy())
     made.go_on(jobs)
     return made.result()
 
@@ -72,7 +72,7 @@ class Planning:
     """One pass. Jobs may be served in several batches; placements and reservations of one hold in the next."""
 
     def __init__(
-        self, nodes: Sequence[NodeCapacity], accounts: Accounts, running: Iterable[Running], policy: Policy
+        self, nodes: Sequence[NodeCapacity], accounts: Accounts, running: Iterable[Running], policy: SchedulingPolicy
     ) -> None:
         self._policy = policy
         with _without_collector():

@@ -12,7 +12,7 @@ from app.domain.scheduling.preemption import Preemptor, Room, Running, least_roo
 from app.domain.scheduling.queue_order import QueuedJob
 from app.domain.scheduling.resources import NOTHING, NodeCapacity
 from app.domain.scheduling.roles import rooms
-from app.domain.scheduling.serving_order import Ledger
+from app.domain.scheduling.serving_order import PassAccounts
 
 # Budget of nodes examined for victims in one pass, about a second. One job may use at most half of the rest, so that
 # jobs at the front of the line for which preemption does not help can't use it up in every pass.
@@ -60,7 +60,7 @@ class RunningIndex:
         """Number of devices that stopping jobs of the project will release."""
         return self._stopping.get((project, kind), 0)
 
-    def room_by_preemption(self, job: QueuedJob, given: CandidateNodes, ledger: Ledger) -> Room | None:
+    def room_by_preemption(self, job: QueuedJob, given: CandidateNodes, ledger: PassAccounts) -> Room | None:
         """The room with the least lost work, of the nodes examined."""
         preemptor = self._preemptor(job, ledger)
         best: tuple[tuple[float, int, str], Room] | None = None
@@ -83,7 +83,7 @@ class RunningIndex:
         return best[1] if best is not None else None
 
     def rooms_by_preemption(
-        self, job: QueuedJob, given: Mapping[str, NodeCapacity], free: Sequence[str], ledger: Ledger
+        self, job: QueuedJob, given: Mapping[str, NodeCapacity], free: Sequence[str], ledger: PassAccounts
     ) -> tuple[Room, ...]:
         """The same for a gang; ``given`` are its eligible nodes, and on those of ``free`` a part could start now."""
         preemptor = self._preemptor(job, ledger)
@@ -100,7 +100,7 @@ class RunningIndex:
                 preemption.offer(given[name])
         return preemption.rooms()
 
-    def rooms_for_roles(self, job: QueuedJob, nodes: Sequence[NodeCapacity], ledger: Ledger) -> tuple[Room, ...]:
+    def rooms_for_roles(self, job: QueuedJob, nodes: Sequence[NodeCapacity], ledger: PassAccounts) -> tuple[Room, ...]:
         """The same for a job with roles, on some of these nodes."""
         if self._budget <= 0:
             return ()
@@ -186,7 +186,7 @@ class RunningIndex:
                 at[now[2]] = now
                 insort(known, now)
 
-    def _preemptor(self, job: QueuedJob, ledger: Ledger) -> Preemptor:
+    def _preemptor(self, job: QueuedJob, ledger: PassAccounts) -> Preemptor:
         kind, excess = job.request.device_kind, ledger.excess(job)
         owed_quota = round(max(0.0, excess - self.stopping(job.project, kind)), 6)
         lent: dict[str, float] = {}

@@ -32,7 +32,7 @@ class Score:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Points:
+class ScorePoints:
     """The contribution of one score to a node's total."""
 
     name: str
@@ -157,11 +157,11 @@ DEFAULT_WEIGHTS: Weights = MappingProxyType({name: score.weight for name, score 
 
 def points_of(
     request: Request, node: NodeCapacity, weights: Weights = DEFAULT_WEIGHTS, cached: Cached = NOT_CACHED
-) -> Sequence[Points]:
+) -> Sequence[ScorePoints]:
     """The contribution of every score, in the order of the table, including scores with weight 0."""
     values = {name: score.of(request, node) for name, score in SCORES.items()} | {CACHED: cached.on(node.name)}
     return [
-        Points(name=name, meaning=score.meaning, value=values[name], weight=weights[name])
+        ScorePoints(name=name, meaning=score.meaning, value=values[name], weight=weights[name])
         for name, score in SCORES.items()
     ]
 

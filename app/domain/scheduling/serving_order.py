@@ -44,7 +44,7 @@ class JobUsage:
     others: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
 
 
-class Ledger:
+class PassAccounts:
     """Mutable accounts during a pass."""
 
     def __init__(self, accounts: Accounts) -> None:
@@ -193,7 +193,7 @@ class Ledger:
         key = project, kind
         rank = self._ranks.get(key)
         if rank is None:
-            rank = self._ranks[key] = self._usage_of(project).rank(kind, self._reserved.get(key, 0))
+            rank = self._ranks[key] = self._usage_of(project).serving_key(kind, self._reserved.get(key, 0))
         return rank
 
     def queue_rank(self, job: QueuedJob) -> float:
@@ -213,7 +213,7 @@ class Ledger:
         return self._projects.get(project, _NEW)
 
 
-def in_serving_order(jobs: Sequence[QueuedJob], ledger: Ledger) -> Iterator[QueuedJob]:
+def in_serving_order(jobs: Sequence[QueuedJob], ledger: PassAccounts) -> Iterator[QueuedJob]:
     """Yield every job once; starts that the caller accounts in the ledger change the order of the rest.
 
     GPUs come before CPU slots: they are scarcer, and GPU jobs need processor time and memory, too.
@@ -237,7 +237,7 @@ _Line = list[tuple[tuple[float, str], QueuedJob]]
 _Position = tuple[tuple[int, float], tuple[float, str], _Line, list[_Line]]
 
 
-def _of_one_kind(projects: Sequence[list[_Line]], ledger: Ledger) -> Iterator[QueuedJob]:
+def _of_one_kind(projects: Sequence[list[_Line]], ledger: PassAccounts) -> Iterator[QueuedJob]:
     # A project's rank changes only when one of its own jobs starts, and that job is at the head of the heap.
     turns = [_turn(lines, ledger) for lines in projects]
     heapq.heapify(turns)
@@ -250,7 +250,7 @@ def _of_one_kind(projects: Sequence[list[_Line]], ledger: Ledger) -> Iterator[Qu
             heapq.heappop(turns)
 
 
-def _one_after_the_other(turn: _Position, following: _Position | None, ledger: Ledger) -> Iterator[QueuedJob]:
+def _one_after_the_other(turn: _Position, following: _Position | None, ledger: PassAccounts) -> Iterator[QueuedJob]:
     """The next job, and those behind it while none starts: most don't start, so the order does not change."""
     rank, _, line, others = turn
     until = None if following is None or rank < following[0] else following[1]
@@ -262,7 +262,7 @@ def _one_after_the_other(turn: _Position, following: _Position | None, ledger: L
         yield line.pop()[1]
 
 
-def _turn(lines: list[_Line], ledger: Ledger) -> _Position:
+def _turn(lines: list[_Line], ledger: PassAccounts) -> _Position:
     """The next job of a project. Ties between projects are broken by the position of these jobs."""
     line, *others = lines
     if others:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from app.domain.scheduling import gang_placement
 from app.domain.scheduling.filters import choose_devices, could_fit, share_on
-from app.domain.scheduling.gang_placement import Part
+from app.domain.scheduling.gang_placement import GangPart
 from app.domain.scheduling.resources import NodeCapacity, Quantities, Request
 from app.domain.scheduling.roles.packing import pack
 from app.domain.scheduling.scoring import DEFAULT_WEIGHTS
@@ -67,7 +67,7 @@ def _serve(
         now[name] = _fill(line, found, now[name], seconds, range(begin, len(line)))
 
 
-def _parts(request: Request, nodes: Collection[NodeCapacity]) -> tuple[Part, ...] | None:
+def _parts(request: Request, nodes: Collection[NodeCapacity]) -> tuple[GangPart, ...] | None:
     if request.roles:
         return pack(request, nodes)
     found_on = (each for node in nodes for each in gang_placement.candidates(request, node, DEFAULT_WEIGHTS))

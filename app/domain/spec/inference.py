@@ -29,6 +29,7 @@ RECORD, FAIL = "record", "fail"  # OnRecordError.action
 LM_EVAL, TASK_DIR = "lm_eval", "task_dir"  # benchmarks of EleutherAI's harness; their parameter with the task's files
 QUANTIZED = "bnb-4bit"  # ModelReference.quantization, on GPUs alone
 LONGEST_ANSWER = 128  # tokens, where a document does not say
+LATEST_CHECKPOINT, BEST_CHECKPOINT = "latest", "best"  # ModelReference.chosen_as
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +39,8 @@ class ModelReference(Section):
     ``checkpoint_id`` names one of its checkpoints, resolved at submission; None: its result. ``adapter``: they are an
     adapter for ``training_config.base_model``, which is then the base model of that job. ``service`` is the name of a
     service of the project that answers in the job's place: the job loads its model's tokenizer only. ``divided`` is the
-    framework whose ranks have each written a part of the checkpoint; "" for one that is whole.
+    framework whose ranks have each written a part of the checkpoint; "" for one that is whole. ``chosen_as``: the
+    request has asked for the best or the latest checkpoint; "" where it has named one.
     """
 
     job_id: str | None = None
@@ -47,6 +49,7 @@ class ModelReference(Section):
     quantization: str = "none"  # or bnb-4bit
     service: str | None = None
     divided: str = ""
+    chosen_as: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from app.domain.spec.image import NO_IMAGE, Image, RegistryLogin
 from app.domain.spec.inference import TRAINING, Inference, Requirement
 from app.domain.spec.interactive import NOT_INTERACTIVE, InteractiveConfig
 from app.domain.spec.packages import Packages
-from app.domain.spec.roles import Role
+from app.domain.spec.roles import JobRole
 from app.domain.spec.section import Section
 
 STOP, ROLLBACK = "stop", "rollback"  # OnDivergence.action
@@ -220,11 +220,23 @@ class ResourceLimits(Section):
     open_files: int = 0
     stack_mb: int = 0
     locked_mb: int = 0
+    read_mb_per_second: int = 0
+    write_mb_per_second: int = 0
+    reads_per_second: int = 0
+    writes_per_second: int = 0
     required: bool = True  # False: nodes that can't hold them run the job without
 
     @property
     def need_control_groups(self) -> bool:
         return bool(self.ram_mb or self.cpu_cores or self.processes)
+
+    @property
+    def bind_reads(self) -> bool:
+        return bool(self.read_mb_per_second or self.reads_per_second)
+
+    @property
+    def bind_writes(self) -> bool:
+        return bool(self.write_mb_per_second or self.writes_per_second)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,8 +255,9 @@ class Mount(Section):
     type: str = ""  # one of MOUNT_TYPES
     source: int = 0  # index in data_config.sources, for type data
     sub_path: str = ""  # a part of the input, code, output or claim; one of files
-    size_mb: int = 0  # for type memory, 0: half of the machine's memory; for type claim, 0: no limit
+    size_mb: int = 0  # for type memory, 0: half of the machine's memory; for types claim and empty, 0: no limit
     files: tuple[MountedFile, ...] = ()  # for type files
+    mode: str = ""  # for type files: their permissions, as octal digits; empty: 0400
     claim: str = ""  # its name, for type claim
     read_only: bool = False  # for type claim
     create: bool = False  # for type claim: make it where it does not exist
@@ -252,7 +265,7 @@ class Mount(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
-class User(Section):
+class ProcessUser(Section):
     """User and group IDs of a job's processes inside their sandbox; outside they have those of the node worker."""
 
     uid: int | None = None
@@ -275,7 +288,7 @@ class ResourceConfig(Section):
     mounts: tuple[Mount, ...] = ()
     image: Image = NO_IMAGE
     registry_logins: tuple[RegistryLogin, ...] = ()
-    user: User = User()
+    user: ProcessUser = ProcessUser()
     network: str = "none"
     device_type: str = "auto"
     node_count: int = 1
@@ -359,4 +372,4 @@ class JobDocument(Section):
     interactive_config: InteractiveConfig = NOT_INTERACTIVE
     kind: str = TRAINING  # or another of inference.KINDS
     inference: Inference | None = None  # of all other kinds
-    tasks: tuple[Role, ...] = ()  # the roles of a job whose processes differ
+    tasks: tuple[JobRole, ...] = ()  # the roles of a job whose processes differ

@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 from app.domain.spec.image import Image
 from app.domain.spec.model import Framework, JobDocument
-from app.domain.spec.roles import ROLLOUT, TRAIN, Role, RoleTraining
+from app.domain.spec.roles import ROLLOUT, TRAIN, JobRole, RoleTraining
 from app.domain.spec.roles import SCRIPT as PROGRAM_OF_A_SCRIPT
 
 SCRIPT, ARGUMENTS, COMMAND = "custom_script_path", "custom_arguments", "custom_command"
@@ -22,7 +22,7 @@ _LABELS = ("required_node_labels", "forbidden_node_labels")
 IMAGE = "image"  # of resource_config; a role has its own, or the job's
 
 
-def document_of(document: JobDocument, role: Role) -> JobDocument:
+def document_of(document: JobDocument, role: JobRole) -> JobDocument:
     """The job as if each of its nodes were an instance of this role: with its program and devices, without roles.
 
     Labels of nodes, and environment variables, are the job's and the role's together.
@@ -43,12 +43,12 @@ def document_of(document: JobDocument, role: Role) -> JobDocument:
     ).without("tasks")
 
 
-def _own_image(role: Role) -> dict[str, Image]:
+def _own_image(role: JobRole) -> dict[str, Image]:
     image = role.resource_config.image
     return {} if image is None else {IMAGE: image}
 
 
-def image_of_role(document: JobDocument, role: Role) -> Image:
+def image_of_role(document: JobDocument, role: JobRole) -> Image:
     """Instances of roles with other images are on other nodes, since a node has one sandbox for a job."""
     return role.resource_config.image or document.resource_config.image
 
@@ -106,7 +106,7 @@ def _framework(framework: Framework, program: RoleTraining) -> Framework:
     return framework
 
 
-def field_of_role(field: str, number: int, role: Role) -> str:
+def field_of_role(field: str, number: int, role: JobRole) -> str:
     """The field of the job's document that a field of ``document_of`` comes from."""
     section, _, rest = field.partition(".")
     own = rest

@@ -68,7 +68,7 @@ class Affinity(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Role(Section):
+class JobRole(Section):
     """A group of equal processes of a job, with a program and devices of its own; ``count`` instances of it run.
 
     ``depends_on`` names roles that have started before this one is started. ``restart``: of an instance that fails,
@@ -94,7 +94,7 @@ class Role(Section):
         return self.sidecar or self.program == ROLLOUT
 
 
-def in_world_of(roles: Sequence[Role], role: Role) -> frozenset[str]:
+def in_world_of(roles: Sequence[JobRole], role: JobRole) -> frozenset[str]:
     """The names of the roles whose ranks share a world with those of this one, itself among them."""
     others = (each.role for each in roles if each.world == JOB) if role.world == JOB else ()
     return frozenset({role.role, *others})
@@ -115,7 +115,7 @@ def numbered(count: int, what: str) -> str:
     return f"one {what}, 0" if count == 1 else f"{count} {what}s, 0 to {count - 1}"
 
 
-def instances(roles: Sequence[Role]) -> Iterator[tuple[Role, int]]:
+def instances(roles: Sequence[JobRole]) -> Iterator[tuple[JobRole, int]]:
     """(role, index) of every instance, in the order in which they are numbered."""
     for role in roles:
         yield from ((role, index) for index in range(role.count))

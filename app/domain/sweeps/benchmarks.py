@@ -14,7 +14,7 @@ _POINTS = "bench/"  # begins the names of a training's metrics that its planned 
 
 
 @dataclass(frozen=True)
-class Measured:
+class BenchmarkMetric:
     """A metric of a benchmark. ``benchmark`` is its name in the plan, or its label: `custom:/data/brevity.py` or
     `custom-brevity`.
     """
@@ -32,13 +32,13 @@ class Measured:
         return self.benchmark in (name, catalog.label(name))
 
 
-def measured(metric: str) -> Measured | None:
+def measured(metric: str) -> BenchmarkMetric | None:
     """What the metric of an objective or a constraint names; None for one that is no benchmark's."""
     name, _, of_it = metric.removeprefix(PREFIX).rpartition("/")
-    return Measured(name, of_it) if metric.startswith(PREFIX) and name and of_it else None
+    return BenchmarkMetric(name, of_it) if metric.startswith(PREFIX) and name and of_it else None
 
 
-def plans(document: JobDocument, found: Measured) -> Iterator[tuple[PlannedEvaluation, str]]:
+def plans(document: JobDocument, found: BenchmarkMetric) -> Iterator[tuple[PlannedEvaluation, str]]:
     """The planned evaluations of a training that measure it, each with the benchmark's name there."""
     return ((plan, name) for plan, name in planned(document) if found.is_of(name))
 
@@ -52,7 +52,7 @@ def planned(document: JobDocument) -> Iterator[tuple[PlannedEvaluation, str]]:
         yield from ((plan, each.name) for each in plan.benchmarks if isinstance(each.name, str))
 
 
-def kinds(document: JobDocument, found: Measured) -> list[BenchmarkType]:
+def kinds(document: JobDocument, found: BenchmarkMetric) -> list[BenchmarkType]:
     """The types of the planned benchmarks that it names, with the metrics that each has by its parameters."""
     planned = (each for plan in document.training_config.evaluations for each in plan.benchmarks)
     named = (each for each in planned if isinstance(each.name, str) and found.is_of(each.name))

@@ -36,7 +36,7 @@ class Point:
 
 
 @dataclass(frozen=True, kw_only=True)
-class History:
+class ObjectiveHistory:
     """Values by trial, and those that were the best so far. ``measured`` counts the trials before thinning."""
 
     objective: Objective
@@ -46,7 +46,7 @@ class History:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
+class ParallelLine:
     """A trial with its position on each axis; None where the parameter is not active."""
 
     point: Point
@@ -60,7 +60,7 @@ class Parallel:
     objective: Objective
     measured: int
     axes: Sequence[Axis]
-    lines: Sequence[Line]
+    lines: Sequence[ParallelLine]
     best: int | None
     constants: Sequence[str]
 
@@ -111,7 +111,7 @@ class Importance:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
+class RungPoint:
     """A trial at a rung; ``value`` is None where it was not finite."""
 
     number: int
@@ -135,7 +135,7 @@ class Rung:
     best: float | None
     median: float | None
     is_last: bool
-    reports: Sequence[Report]
+    reports: Sequence[RungPoint]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +159,7 @@ class FrontPoint:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Front:
+class ParetoFront:
     """``objectives``: how many the sweep has."""
 
     x: Objective
@@ -169,10 +169,10 @@ class Front:
     points: Sequence[FrontPoint]
 
 
-def history(points: Sequence[Point], objective: Objective, *, most: int) -> History:
+def history(points: Sequence[Point], objective: Objective, *, most: int) -> ObjectiveHistory:
     """``points`` are in the order of numbers."""
     kept = {number for number, _ in downsample([(each.number, each.value) for each in points], len(points), most)}
-    return History(
+    return ObjectiveHistory(
         objective=objective,
         measured=len(points),
         points=[each for each in points if each.number in kept],
@@ -189,7 +189,7 @@ def parallel(points: Sequence[Point], objective: Objective, parameters: Sequence
         measured=len(points),
         axes=[*axes, last],
         lines=[
-            Line(point=each, positions=[*(_position(axis, each) for axis in axes), last.position(each.value)])
+            ParallelLine(point=each, positions=[*(_position(axis, each) for axis in axes), last.position(each.value)])
             for each in shown
         ],
         best=_best_number(points, objective),
@@ -244,7 +244,7 @@ def importance(
 
 
 def rung(
-    at: int, reports: Sequence[Report], objective: Objective, *, trials: int, continued: int, is_last: bool
+    at: int, reports: Sequence[RungPoint], objective: Objective, *, trials: int, continued: int, is_last: bool
 ) -> Rung:
     values = [each.value for each in reports if each.value is not None]
     return Rung(
@@ -260,7 +260,7 @@ def rung(
 
 def front(
     trials: Sequence[tuple[Point, Sequence[float]]], objectives: Sequence[Objective], x: int, y: int, *, most: int
-) -> Front:
+) -> ParetoFront:
     """``trials`` with all their objectives as measured; ``x`` and ``y`` are places among ``objectives``."""
     signs = [each.sign for each in objectives]
     able = [(point.number, values) for point, values in trials if point.is_able]
@@ -270,7 +270,7 @@ def front(
     shown = {able[i][0] for i in _evenly(on_front, most)}
     others = _evenly([point.number for point, _ in trials if point.number not in best], most - len(shown))
     kept = {*shown, *others}
-    return Front(
+    return ParetoFront(
         x=objectives[x],
         y=objectives[y],
         objectives=len(objectives),

@@ -11,7 +11,7 @@ from bisect import bisect_left, insort
 from dataclasses import dataclass
 
 from app.domain.sweeps.rungs import RungReport, rungs_of
-from app.domain.sweeps.spec import ASHA, HYPERBAND, PAUSE, PBT, EarlyStopping, SweepSpec
+from app.domain.sweeps.spec import ASHA, HYPERBAND, NONE, PAUSE, PBT, EarlyStopping, SweepSpec
 
 _Group = tuple[int, int]  # rung, bracket
 _Place = tuple[float, int, int]  # value, number, rung
@@ -31,6 +31,11 @@ class Standing:
 def halts(spec: SweepSpec) -> bool:
     """Whether trials of the sweep stop at their rungs."""
     return spec.early_stopping.losers == PAUSE or spec.method.name == PBT
+
+
+def judges(spec: SweepSpec) -> bool:
+    """Whether trials of the sweep report at rungs."""
+    return spec.early_stopping.name != NONE or spec.method.name == PBT
 
 
 def waits(spec: SweepSpec) -> bool:

@@ -30,7 +30,7 @@ class RungReport:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class RungVerdict:
     """``rank`` among the ``of`` reports that were compared, 1 for the best."""
 
     continues: bool
@@ -65,7 +65,7 @@ def bracket_of(rule: EarlyStopping, number: int) -> int:
     return bisect_right(list(accumulate(weights)), number * _stride(period) % period)
 
 
-def judge(rule: EarlyStopping, mine: RungReport, others: Sequence[RungReport]) -> Verdict:
+def judge(rule: EarlyStopping, mine: RungReport, others: Sequence[RungReport]) -> RungVerdict:
     """``others``: reports of the sweep with a smaller ``seq``, of every rung.
 
     A value that is not finite never continues. A trial that has reached ``max`` always does: nothing is left to save.
@@ -73,10 +73,10 @@ def judge(rule: EarlyStopping, mine: RungReport, others: Sequence[RungReport]) -
     peers = _peers(rule, mine, others)
     finite = [report.value for report in peers if math.isfinite(report.value)]
     if not math.isfinite(mine.value):
-        return Verdict(rule.name == NONE, len(peers) + 1, len(peers) + 1)
+        return RungVerdict(rule.name == NONE, len(peers) + 1, len(peers) + 1)
     # A tie is no loss: with equal values there is no reason to stop the later trial.
     rank = 1 + sum(value < mine.value for value in finite)
-    return Verdict(mine.rung >= rule.max or _continues(rule, mine, peers, rank), rank, len(peers) + 1)
+    return RungVerdict(mine.rung >= rule.max or _continues(rule, mine, peers, rank), rank, len(peers) + 1)
 
 
 def _peers(rule: EarlyStopping, mine: RungReport, others: Sequence[RungReport]) -> list[RungReport]:

@@ -28,7 +28,7 @@ TRANSFER = "transfer"  # WarmStart.kind
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class SweepSection:
     """A JSON object of the document. Every field is written back, so that a stored sweep stays as it is when a
     default changes.
     """
@@ -44,7 +44,7 @@ class Part:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Objective(Part):
+class Objective(SweepSection):
     """``select``: best, last, or ``mean:N`` of the last N. ``goal`` is None for an unknown metric without one."""
 
     metric: str
@@ -62,7 +62,7 @@ class Objective(Part):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Constraint(Part):
+class Constraint(SweepSection):
     """Of the result; one that breaks it is infeasible."""
 
     metric: str
@@ -78,7 +78,7 @@ class Constraint(Part):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Method(Part):
+class Method(SweepSection):
     name: str = TPE
     seed: int = 0
     order: Literal["natural", "shuffled"] = "shuffled"
@@ -93,7 +93,7 @@ class Method(Part):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EarlyStopping(Part):
+class EarlyStopping(SweepSection):
     """Rungs are ``min × reductionᵏ`` up to ``max``, for patience every ``min``.
 
     ``losers``: stop – trials train on while they are compared, and losers are cancelled; pause – each trial halts at
@@ -111,7 +111,7 @@ class EarlyStopping(Part):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Budget(Part):
+class Budget(SweepSection):
     """Whatever comes first. ``running``: what becomes of trials that run then."""
 
     max_trials: int | None = None
@@ -124,7 +124,7 @@ class Budget(Part):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FailedTrials(Part):
+class FailedTrials(SweepSection):
     """``max_failed``: a number or, below 1, a share. ``penalize``: trials that failed by one of ``causes`` count as
     the worst value seen; None, of sweeps that were stored before there were causes: by any.
     """
@@ -152,7 +152,7 @@ class FailedTrials(Part):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WarmStart(Part):
+class WarmStart(SweepSection):
     """``sweeps``: ids of earlier ones. ``kind`` results: they count for the method; transfer: only their best values
     are tried first. ``count``: an earlier result may be the best of this sweep.
     """

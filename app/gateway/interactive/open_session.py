@@ -18,8 +18,7 @@ from app.gateway.interactive.ends import CLIENT_GONE, CLIENT_LEFT, End
 from app.gateway.interactive.recording import Recording, RecordingEnded
 from app.gateway.interactive.sandbox_connection import NotReached, RefusedThere, SandboxConnection, connect
 from app.gateway.interactive.session_backend import SessionBackend
-from app.services.interactive.attending import OpenSession as Redeemed
-from app.services.interactive.attending import Traffic
+from app.services.interactive.attending import RedeemedSession, Traffic
 from config.logging import log_context
 from trainyard.protocol.interactive import STATUS
 
@@ -30,7 +29,7 @@ MOST_UNANSWERED = 3  # pings of a client that takes what it is sent
 logger = logging.getLogger(__name__)
 
 
-class Client(Protocol):
+class SessionPeer(Protocol):
     """The WebSocket of a session."""
 
     async def send(self, message: bytes) -> None:
@@ -52,7 +51,9 @@ class Client(Protocol):
 class OpenSession:
     """For one event loop. `run` ends when the command, the client, or anyone by `end` ends it."""
 
-    def __init__(self, redeemed: Redeemed, client: Client, backend: SessionBackend, *, idle_seconds: float) -> None:
+    def __init__(
+        self, redeemed: RedeemedSession, client: SessionPeer, backend: SessionBackend, *, idle_seconds: float
+    ) -> None:
         self.redeemed = redeemed
         self._client = client
         self._backend = backend

@@ -9,8 +9,7 @@ from app.gateway.interactive.ends import CLIENT_LEFT, STOPPING, End
 from app.gateway.interactive.open_session import OpenSession
 from app.gateway.interactive.session_backend import SessionBackend
 from app.gateway.open_requests import OpenRequests
-from app.services.interactive.attending import OpenSession as Redeemed
-from app.services.interactive.attending import Traffic
+from app.services.interactive.attending import RedeemedSession, Traffic
 
 LOOK_SECONDS = 0.4  # a session ends within a second after its end is asked for, or its key is revoked
 TICK_SECONDS = 1.0
@@ -19,7 +18,7 @@ END_SECONDS = 5.0  # in which those that were asked to end have ended
 logger = logging.getLogger(__name__)
 
 
-class Full(NoReplica):
+class SessionsFull(NoReplica):
     """This gateway has as many sessions open as it may, or is stopping."""
 
     code = "UNAVAILABLE"
@@ -41,11 +40,11 @@ class OpenSessions:
         return len(self._open)
 
     def enter(self) -> None:
-        """Count one more until `leave`. Raises Full."""
+        """Count one more until `leave`. Raises SessionsFull."""
         if self.is_closing:
-            raise Full("this gateway is stopping; open another session")
+            raise SessionsFull("this gateway is stopping; open another session")
         if not self._slots.enter():
-            raise Full("this gateway has as many sessions open as it may; end one, or retry later")
+            raise SessionsFull("this gateway has as many sessions open as it may; end one, or retry later")
 
     def leave(self) -> None:
         self._slots.leave()
@@ -57,7 +56,7 @@ class OpenSessions:
         self._runs.add(run)
         run.add_done_callback(self._runs.discard)
 
-    def forget(self, redeemed: Redeemed) -> None:
+    def forget(self, redeemed: RedeemedSession) -> None:
         """Record the end of one whose client left before it began."""
         done = asyncio.create_task(self._backend.finish(redeemed, CLIENT_LEFT, Traffic()))
         self._runs.add(done)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from app.domain.errors import CredentialsInvalid, CredentialsMissing
 from app.domain.port_addresses import PortAddress
-from app.gateway.backend import Backend, Credentials
+from app.gateway.backend import Credentials, GatewayBackend
 from app.gateway.interactive.port_request import PortRequest
 from app.security import application_tokens
 from app.services.access import api_keys
@@ -31,7 +31,7 @@ class Credential:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Access:
+class PortGrant:
     """What was granted, and by what."""
 
     opened: OpenPort
@@ -41,14 +41,14 @@ class Access:
 class PortAccess:
     """For one event loop."""
 
-    def __init__(self, backend: Backend, plane: ControlPlane, secret_key: str) -> None:
+    def __init__(self, backend: GatewayBackend, plane: ControlPlane, secret_key: str) -> None:
         self._backend = backend
         self._plane = plane
         self._secret_key = secret_key
         self._known: OrderedDict[bytes, tuple[float, OpenPort]] = OrderedDict()
         self._recorded: OrderedDict[tuple[str, str, str, int], float] = OrderedDict()
 
-    async def of(self, request: PortRequest, client: str) -> Access:
+    async def of(self, request: PortRequest, client: str) -> PortGrant:
         """By the first credential that is valid.
 
         Raises Unauthenticated where none is, NotFound, Forbidden, Conflict, LimitExceeded.
@@ -61,7 +61,7 @@ class PortAccess:
                 continue
             if opened.endpoint is not None:
                 await self._record(opened, client)
-            return Access(opened=opened, credential=credential)
+            return PortGrant(opened=opened, credential=credential)
         raise CredentialsMissing("a token of this port, or an API key, is needed")
 
     async def again(self, address: PortAddress, credential: Credential, client: str) -> OpenPort:

@@ -29,7 +29,7 @@ _LIVENESS = {socket.TCP_KEEPIDLE: 5, socket.TCP_KEEPINTVL: 2, socket.TCP_KEEPCNT
 
 
 @dataclass(frozen=True)
-class Place:
+class SandboxPort:
     """A port of one attempt's sandbox."""
 
     endpoint: SandboxEndpoint
@@ -46,7 +46,7 @@ class PortConnections:
     def close(self) -> None:
         self._clients.close()
 
-    async def open(self, place: Place) -> IOStream:
+    async def open(self, place: SandboxPort) -> IOStream:
         """A connection of its own for each request, so that nothing of one answer can be taken for another's.
 
         Raises NotReached, and RefusedThere where nothing listens.
@@ -92,7 +92,7 @@ class PortConnections:
                 stream.socket.setsockopt(socket.IPPROTO_TCP, option, value)
         return stream
 
-    async def _introduce(self, stream: IOStream, place: Place) -> None:
+    async def _introduce(self, stream: IOStream, place: SandboxPort) -> None:
         """Say the token of the attempt, and which port is meant, in one go."""
         of = place.endpoint
         token = interactive_token(self._secret_key, job_id=of.job_id, attempt=of.attempt, fence=of.fence, part=of.part)

@@ -26,13 +26,13 @@ from app.gateway.interactive import (
     port_tunnel,
     port_upload,
 )
-from app.gateway.interactive.port_access import Access
+from app.gateway.interactive.port_access import PortGrant
 from app.gateway.interactive.port_answer import MOST_HEADER_BYTES, SWITCHED, PortAnswer
-from app.gateway.interactive.port_connections import Place
+from app.gateway.interactive.port_connections import SandboxPort
 from app.gateway.interactive.port_headers import Asker, for_job, upgrade_headers, user_text
-from app.gateway.interactive.port_refusals import Refused
+from app.gateway.interactive.port_refusals import PortRefused
 from app.gateway.interactive.port_request import CHUNKED, PortRequest
-from app.gateway.interactive.port_splice import Taken
+from app.gateway.interactive.port_splice import DetachedConnection
 from app.gateway.interactive.port_upload import Answering
 from app.gateway.interactive.ports_side import PortsSide
 from app.gateway.interactive.sandbox_connection import NotReached, RefusedThere
@@ -47,8 +47,8 @@ LONGEST_BODY_SECONDS = 24 * 3600.0  # silence ends a request that stalls
 _PARAMETERS = HTTP1ConnectionParameters(
     max_body_size=UNLIMITED_BYTES, max_header_size=MOST_HEADER_BYTES, chunk_size=PIECE_BYTES
 )
-_CLOSED = Refused(502, "the job closed the connection before it answered")
-_NO_MORE_FILES = Refused(503, "this gateway may open no more files now; retry later", Retry_After="2")
+_CLOSED = PortRefused(502, "the job closed the connection before it answered")
+_NO_MORE_FILES = PortRefused(503, "this gateway may open no more files now; retry later", Retry_After="2")
 logger = logging.getLogger(__name__)
 
 
@@ -61,14 +61,14 @@ class PortExchange(HTTPMessageDelegate):
         self._answering: Answering | None = None  # in its place, once a large body is read of it
         self._job: IOStream | None = None  # the connection to the port
         self._http: HTTP1Connection | None = None
-        self._tunnel: Taken | None = None  # the browser's, once it is a WebSocket's or a large body's
-        self._inside: Taken | None = None  # the job's, then
+        self._tunnel: DetachedConnection | None = None  # the browser's, once it is a WebSocket's or a large body's
+        self._inside: DetachedConnection | None = None  # the job's, then
         self._uploading: asyncio.Task[None] | None = None
         self._answer: asyncio.Task[None] | None = None
         self._is_counted = self._is_answered = self._is_chunked = self._is_spliced = False
         self._received = self._unsent = 0
         self._waits_since: float | None = None  # for the job to take a piece of the body
-        self.access: Access | None = None
+        self.access: PortGrant | None = None
         self.client = address_of(request, side.proxies)
         self.active_at = self._left_at = time.monotonic()
 
@@ -106,7 +106,7 @@ class PortExchange(HTTPMessageDelegate):
         if (unsent := client_sockets.unsent(client_sockets.of(self._job))) != self._unsent:
             self._unsent, self._waits_since = unsent, now
         elif now - self._waits_since > STALLED_SECONDS:
-            self._give_up(Refused(504, f"the job has taken nothing of the body for {STALLED_SECONDS:g} s"))
+            self._give_up(PortRefused(504, f"the job has taken nothing of the body for {STALLED_SECONDS:g} s"))
 
     @property
     def is_tunnel(self) -> bool:
@@ -120,7 +120,7 @@ class PortExchange(HTTPMessageDelegate):
         self._connection.set_body_timeout(LONGEST_BODY_SECONDS)
         try:
             await self._begin(cast("RequestStartLine", start_line), headers)
-        except Refused as refused:
+        except PortRefused as refused:
             self._refuse(refused)
         except TrainyardError as error:
             self._refuse(port_refusals.refusal_of(error, self.address, dashboard=self._side.dashboard))
@@ -128,7 +128,9 @@ class PortExchange(HTTPMessageDelegate):
             self._refuse(_CLOSED)
         except Exception:
             logger.exception("a request for a port failed")
-            self._refuse(Refused(500, "something went wrong here; the operator finds the reason in the gateway's log"))
+            self._refuse(
+                PortRefused(500, "something went wrong here; the operator finds the reason in the gateway's log")
+            )
 
     def data_received(self, chunk: bytes) -> Awaitable[None] | None:
         self.active_at = time.monotonic()
@@ -163,15 +165,15 @@ class PortExchange(HTTPMessageDelegate):
         self._uncount()
 
     async def _begin(self, start: RequestStartLine, headers: HTTPHeaders) -> None:
-        """Raises Refused and TrainyardError."""
+        """Raises PortRefused and TrainyardError."""
         if self._address is None:
-            raise Refused(404, self._side.what_is_here)
+            raise PortRefused(404, self._side.what_is_here)
         request = port_request.read(start, headers, self._address)
         self._side.enter(self)
         self._is_counted = True
         if request.path == self._address.prefix:  # relative links of the page need the slash
             query = start.path.partition("?")[2]
-            raise Refused(308, "", Location=self._address.url + (f"?{query}" if query else ""))
+            raise PortRefused(308, "", Location=self._address.url + (f"?{query}" if query else ""))
         access = await self._side.access.of(request, self.client)
         if self._is_counted:  # else the browser has left meanwhile
             self._side.admit(self)
@@ -184,12 +186,12 @@ class PortExchange(HTTPMessageDelegate):
             raise self._too_large()
         await self._ask(request, headers, access)
 
-    async def _ask(self, request: PortRequest, headers: HTTPHeaders, access: Access) -> None:
-        """Send the head of the request, and wait for the answer beside. Raises Refused and StreamClosedError."""
+    async def _ask(self, request: PortRequest, headers: HTTPHeaders, access: PortGrant) -> None:
+        """Send the head of the request, and wait for the answer beside. Raises PortRefused and StreamClosedError."""
         opened = access.opened
         if opened.endpoint is None:
-            raise Refused(503, opened.why, Retry_After="2")
-        self._job = await self._connected(Place(opened.endpoint, opened.port.port), opened.port.name)
+            raise PortRefused(503, opened.why, Retry_After="2")
+        self._job = await self._connected(SandboxPort(opened.endpoint, opened.port.port), opened.port.name)
         asker = Asker(address=self.client, user=user_text(opened.user))
         sent = for_job(headers, request.address, asker, is_ours=self._side.access.is_of_the_platform)
         if opened.port.name == NOTEBOOK_PORT:
@@ -237,7 +239,7 @@ class PortExchange(HTTPMessageDelegate):
         self._uploading = self._side.run(self._uploaded(browser, request.length))
         self._uploading.add_done_callback(lambda _: browser.connection.close())
 
-    async def _uploaded(self, browser: Taken, length: int) -> None:
+    async def _uploaded(self, browser: DetachedConnection, length: int) -> None:
         job = cast("IOStream", self._job)
         try:
             is_there = await port_upload.pass_on(browser, job, length, self._side.pipes, self._moved, self._waits)
@@ -247,14 +249,14 @@ class PortExchange(HTTPMessageDelegate):
             if not is_there:
                 self.end()
 
-    async def _connected(self, place: Place, name: str) -> IOStream:
-        """Raises Refused."""
+    async def _connected(self, place: SandboxPort, name: str) -> IOStream:
+        """Raises PortRefused."""
         try:
             return await self._side.connections.open(place)
         except RefusedThere as error:
-            raise Refused(502, f"the port {name} of the job does not answer: {error}") from error
+            raise PortRefused(502, f"the port {name} of the job does not answer: {error}") from error
         except NotReached as error:
-            raise Refused(502, str(error)) from error
+            raise PortRefused(502, str(error)) from error
 
     async def _answered(self, http: HTTP1Connection, receiver: PortAnswer) -> None:
         """Read the answer to its end."""
@@ -272,7 +274,7 @@ class PortExchange(HTTPMessageDelegate):
                 self._out.close()  # by which the browser sees that something is missing
             else:
                 why = f"{port_answer.NO_HTTP}: {receiver.problem}" if receiver.problem else why
-                self._refuse(Refused(502, f"the job did not answer: {why}"))
+                self._refuse(PortRefused(502, f"the job did not answer: {why}"))
         except Exception:
             logger.exception("an answer of a port failed")
             self.end()
@@ -286,7 +288,7 @@ class PortExchange(HTTPMessageDelegate):
                 self._uploading.cancel()
             self._uncount()
 
-    async def _carry(self, browser: Taken, job: Taken, receiver: PortAnswer) -> None:
+    async def _carry(self, browser: DetachedConnection, job: DetachedConnection, receiver: PortAnswer) -> None:
         """What follows the head of an answer, to its end; nothing of it is copied here."""
         with contextlib.suppress(OSError):  # one of them broke
             if receiver.is_switched:
@@ -352,22 +354,24 @@ class PortExchange(HTTPMessageDelegate):
             self._out.finish()
         self._uncount()
 
-    def _kept(self, request: PortRequest, access: Access) -> Refused:
+    def _kept(self, request: PortRequest, access: PortGrant) -> PortRefused:
         """The token goes from the URL into a cookie."""
         token = access.credential.value
         cookie = port_cookies.setting(self.address, token, seconds=max(1, signed_tokens.seconds_left(token)))
-        return Refused(303, "", Location=request.clean_url, Set_Cookie=cookie)
+        return PortRefused(303, "", Location=request.clean_url, Set_Cookie=cookie)
 
-    def _too_large(self) -> Refused:
-        return Refused(413, f"the body is longer than {self._side.most_body_bytes} bytes, the limit of this gateway")
+    def _too_large(self) -> PortRefused:
+        return PortRefused(
+            413, f"the body is longer than {self._side.most_body_bytes} bytes, the limit of this gateway"
+        )
 
-    def _give_up(self, refused: Refused) -> None:
+    def _give_up(self, refused: PortRefused) -> None:
         """While the body comes."""
         self._refuse(refused)
         if self._job is not None:
             self._job.close()
 
-    def _refuse(self, refused: Refused) -> None:
+    def _refuse(self, refused: PortRefused) -> None:
         self._uncount()
         if self._is_answered or self._is_gone:
             return

@@ -21,7 +21,7 @@ NO_PORT = "there is no such port, or you may not open it"
 _SOON_SECONDS = 2
 
 
-class Refused(Exception):
+class PortRefused(Exception):
     """The request gets this answer instead of the job's; ``headers`` are added.
 
     ``way_in``: the address where the dashboard opens the port.
@@ -35,14 +35,14 @@ class Refused(Exception):
         self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
 
 
-def bad_request(reason: str) -> Refused:
-    return Refused(400, reason)
+def bad_request(reason: str) -> PortRefused:
+    return PortRefused(400, reason)
 
 
-def without_credentials(address: PortAddress, *, dashboard: str) -> Refused:
+def without_credentials(address: PortAddress, *, dashboard: str) -> PortRefused:
     """The same whether or not the job exists."""
     way_in = f"{dashboard.rstrip('/')}/ui/jobs/{address.job_id}/access" if dashboard else ""
-    return Refused(
+    return PortRefused(
         401,
         "this address needs a token, or the one that it had has expired; to get an address with a new one, run\n\n"
         f"    trainyard open {address.job_id} --port {address.name}\n\n"
@@ -52,20 +52,20 @@ def without_credentials(address: PortAddress, *, dashboard: str) -> Refused:
     )
 
 
-def refusal_of(error: TrainyardError, address: PortAddress, *, dashboard: str) -> Refused:
+def refusal_of(error: TrainyardError, address: PortAddress, *, dashboard: str) -> PortRefused:
     """The answer for an error of the services; ``dashboard`` is its address, if any."""
     if isinstance(error, Unauthenticated):
         return without_credentials(address, dashboard=dashboard)
     if isinstance(error, NotFound):
-        return Refused(404, error.message or NO_PORT)
+        return PortRefused(404, error.message or NO_PORT)
     if isinstance(error, Conflict):  # the job waits, or has ended
-        return Refused(503, error.message, Retry_After=str(_SOON_SECONDS))
+        return PortRefused(503, error.message, Retry_After=str(_SOON_SECONDS))
     problem = problem_of(error)
     more = {} if problem.retry_after is None else {"Retry_After": str(problem.retry_after)}
-    return Refused(problem.status, problem.named, **more)
+    return PortRefused(problem.status, problem.named, **more)
 
 
-def answer(request: HTTPServerRequest, refused: Refused) -> None:
+def answer(request: HTTPServerRequest, refused: PortRefused) -> None:
     """Write the whole answer, on the connection of the request."""
     status, headers = refused.http_status, {**_HEADERS, **refused.headers}
     way_in = f"\n\nor open it from the dashboard\n\n    {refused.way_in}" if refused.way_in else ""

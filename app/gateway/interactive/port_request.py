@@ -9,7 +9,7 @@ from tornado.httputil import HTTPHeaders, RequestStartLine
 from app.domain.port_addresses import TOKEN, PortAddress
 from app.gateway.interactive import port_cookies
 from app.gateway.interactive.port_headers import is_own_origin
-from app.gateway.interactive.port_refusals import Refused, bad_request
+from app.gateway.interactive.port_refusals import PortRefused, bad_request
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 SAFE = ("GET", "HEAD")
@@ -53,11 +53,11 @@ class PortRequest:
 
 
 def read(start: RequestStartLine, headers: HTTPHeaders, address: PortAddress) -> PortRequest:
-    """Raises Refused."""
+    """Raises PortRefused."""
     if start.version != "HTTP/1.1":
-        raise Refused(505, "ports are served with HTTP/1.1")
+        raise PortRefused(505, "ports are served with HTTP/1.1")
     if start.method not in METHODS:
-        raise Refused(405, f"ports are asked with {', '.join(METHODS)}", Allow=", ".join(METHODS))
+        raise PortRefused(405, f"ports are asked with {', '.join(METHODS)}", Allow=", ".join(METHODS))
     if len(start.path) > MOST_TARGET or not _TARGET.fullmatch(start.path):
         raise bad_request(f"the path must begin with / and have at most {MOST_TARGET} visible ASCII characters")
     path, _, query = start.path.partition("?")
@@ -83,8 +83,8 @@ def read(start: RequestStartLine, headers: HTTPHeaders, address: PortAddress) ->
 
 
 def check_page(request: PortRequest, headers: HTTPHeaders) -> None:
-    """Refuse what pages of other sites, and of other ports, ask with the cookies of a person. Raises Refused."""
-    foreign = Refused(403, f"only pages of {request.address.origin} itself may ask this")
+    """Refuse what pages of other sites, and of other ports, ask with the cookies of a person. Raises PortRefused."""
+    foreign = PortRefused(403, f"only pages of {request.address.origin} itself may ask this")
     if not is_own_origin(headers, request.address):
         raise foreign
     # Browsers say where a request comes from; a link may lead here, a frame or a script elsewhere may not.
@@ -117,28 +117,28 @@ def _without_token(query: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _asks_for_websocket(method: str, headers: HTTPHeaders) -> bool:
-    """Raises Refused; any other upgrade is not passed on, as HTTP allows."""
+    """Raises PortRefused; any other upgrade is not passed on, as HTTP allows."""
     upgrades = [each.strip().lower() for each in headers.get("Upgrade", "").split(",")]
     options = [each.strip().lower() for each in headers.get("Connection", "").split(",")]
     if _UPGRADE not in upgrades or "upgrade" not in options:
         return False
     if method != "GET" or headers.get("Sec-WebSocket-Version") != "13":
-        raise Refused(426, "WebSockets begin with GET, in version 13", Sec_WebSocket_Version="13")
+        raise PortRefused(426, "WebSockets begin with GET, in version 13", Sec_WebSocket_Version="13")
     if not _WEBSOCKET_KEY.fullmatch(headers.get("Sec-WebSocket-Key", "")):
         raise bad_request("Sec-WebSocket-Key must be 16 bytes in base64")
     return True
 
 
 def _length(method: str, headers: HTTPHeaders) -> int:
-    """How long the body is, by exactly one of the two headers that say it. Raises Refused."""
+    """How long the body is, by exactly one of the two headers that say it. Raises PortRefused."""
     lengths, codings = headers.get_list("Content-Length"), headers.get_list("Transfer-Encoding")
     if lengths and codings:
         raise bad_request("a request has Content-Length or Transfer-Encoding, not both")
     if codings:
         if len(codings) > 1 or codings[0].lower() != "chunked":
-            raise Refused(501, "the only transfer coding is chunked")
+            raise PortRefused(501, "the only transfer coding is chunked")
         if method not in ("POST", "PUT", "PATCH"):
-            raise Refused(411, f"a body of {method} needs Content-Length")
+            raise PortRefused(411, f"a body of {method} needs Content-Length")
         return CHUNKED
     if not lengths:
         return 0

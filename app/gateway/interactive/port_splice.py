@@ -19,7 +19,7 @@ Moved = Callable[[], None]
 
 
 @dataclass(frozen=True, eq=False)
-class Taken:
+class DetachedConnection:
     """A connection that was a stream's, and what the stream had read of it already."""
 
     connection: socket.socket
@@ -33,7 +33,7 @@ class Taken:
             client_sockets.resets(self.connection)
 
 
-def taken(stream: IOStream) -> Taken:
+def taken(stream: IOStream) -> DetachedConnection:
     """The connection of a stream that is not being read, and whose writes are done.
 
     The stream is closed, since it would read on by itself. Raises OSError when it is closed already.
@@ -45,11 +45,16 @@ def taken(stream: IOStream) -> Taken:
     held = reading.result() if reading.done() and reading.exception() is None else b""
     reading.add_done_callback(lambda done: done.exception())  # what has not been read stays in the connection
     stream.close()
-    return Taken(connection, held)
+    return DetachedConnection(connection, held)
 
 
 async def pass_on(
-    source: Taken, target: Taken, count: int | None, pipes: Pipes, moved: Moved, waits: Moved = lambda: None
+    source: DetachedConnection,
+    target: DetachedConnection,
+    count: int | None,
+    pipes: Pipes,
+    moved: Moved,
+    waits: Moved = lambda: None,
 ) -> int:
     """``count`` bytes, None for all until the end, or fewer where it ends before; how many the target has got.
 

@@ -5,7 +5,7 @@ import socket
 from collections.abc import Callable
 
 from app.gateway.interactive import port_splice
-from app.gateway.interactive.port_splice import Taken
+from app.gateway.interactive.port_splice import DetachedConnection
 from app.host.pipes import Pipes
 
 FLUSH_SECONDS = 5.0  # in which the other side may end after the first, and what was read is passed on
@@ -13,7 +13,7 @@ FLUSH_SECONDS = 5.0  # in which the other side may end after the first, and what
 _LIVENESS = {socket.TCP_KEEPIDLE: 30, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 3}
 
 
-async def join(browser: Taken, job: Taken, pipes: Pipes, moved: Callable[[], None]) -> None:
+async def join(browser: DetachedConnection, job: DetachedConnection, pipes: Pipes, moved: Callable[[], None]) -> None:
     """Returns when it is over; closing both is left to the caller."""
     browser.connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in _LIVENESS.items():
@@ -28,7 +28,9 @@ async def join(browser: Taken, job: Taken, pipes: Pipes, moved: Callable[[], Non
         await asyncio.gather(*ways, return_exceptions=True)
 
 
-async def _one_way(source: Taken, target: Taken, pipes: Pipes, moved: Callable[[], None]) -> None:
+async def _one_way(
+    source: DetachedConnection, target: DetachedConnection, pipes: Pipes, moved: Callable[[], None]
+) -> None:
     """Raises OSError."""
     await port_splice.pass_on(source, target, None, pipes, moved)
     target.connection.shutdown(socket.SHUT_WR)

@@ -13,7 +13,7 @@ from tornado.httputil import HTTPConnection, HTTPHeaders, RequestStartLine, Resp
 from tornado.iostream import IOStream, StreamClosedError
 
 from app.gateway.interactive import client_sockets, port_splice
-from app.gateway.interactive.port_splice import Moved, Taken
+from app.gateway.interactive.port_splice import DetachedConnection, Moved
 from app.host.pipes import SCARCE, Pipes
 
 DRAIN_SECONDS = 5.0  # in which the browser may read an answer that came before the end of its body
@@ -110,14 +110,19 @@ class Answering(HTTPConnection):
             raise StreamClosedError(error) from error
 
 
-async def pass_on(browser: Taken, job: IOStream, count: int, pipes: Pipes, moved: Moved, waits: Moved) -> bool:
+async def pass_on(
+    browser: DetachedConnection, job: IOStream, count: int, pipes: Pipes, moved: Moved, waits: Moved
+) -> bool:
     """The body, of so many bytes; whether the browser is still there. A job that takes no more says why itself.
 
     Raises OSError where this process may open nothing more.
     """
     try:
         with job.socket.dup() as connection:
-            whole = await port_splice.pass_on(browser, Taken(connection, b""), count, pipes, moved, waits) == count
+            whole = (
+                await port_splice.pass_on(browser, DetachedConnection(connection, b""), count, pipes, moved, waits)
+                == count
+            )
     except OSError as error:
         if error.errno in SCARCE:
             raise

@@ -10,10 +10,10 @@ from typing import Any, Protocol
 
 from app.domain.errors import Conflict, Forbidden, NotFound, TrainyardError, Unauthenticated
 from app.domain.port_addresses import PortAddress, PortsHost
-from app.gateway.backend import Backend
-from app.gateway.interactive.port_access import Access, PortAccess
+from app.gateway.backend import GatewayBackend
+from app.gateway.interactive.port_access import PortAccess, PortGrant
 from app.gateway.interactive.port_connections import PortConnections
-from app.gateway.interactive.port_refusals import Refused
+from app.gateway.interactive.port_refusals import PortRefused
 from app.gateway.open_requests import OpenRequests
 from app.host.pipes import Pipes
 from app.security.relay_tokens import notebook_token
@@ -34,7 +34,7 @@ class OpenExchange(Protocol):
 
     client: str
     active_at: float  # by the monotonic clock
-    access: Access | None  # None until it is granted
+    access: PortGrant | None  # None until it is granted
 
     @property
     def address(self) -> PortAddress: ...
@@ -52,7 +52,7 @@ class OpenExchange(Protocol):
 class PortsSide:
     """For one event loop: run `watch`, and `close` with the seconds that answers may still take."""
 
-    def __init__(self, settings: Settings, plane: ControlPlane, backend: Backend, slots: OpenRequests) -> None:
+    def __init__(self, settings: Settings, plane: ControlPlane, backend: GatewayBackend, slots: OpenRequests) -> None:
         gateway = settings.gateway
         self.host, self._url = PortsHost(gateway.ports_url), gateway.ports_url
         self.access = PortAccess(backend, plane, settings.security.secret_key)
@@ -77,23 +77,28 @@ class PortsSide:
         return f"here are ports of jobs, at {where}; `trainyard ports JOB` lists those of a job"
 
     @property
-    def misdirected(self) -> Refused:
+    def misdirected(self) -> PortRefused:
         """For requests for ports that come by another host, whose cookies the pages of jobs must not share."""
-        return Refused(421, f"ports of jobs are served at {self._url} alone" if self.host else ports.NO_PORTS)
+        return PortRefused(421, f"ports of jobs are served at {self._url} alone" if self.host else ports.NO_PORTS)
 
     def enter(self, exchange: OpenExchange) -> None:
-        """Count one more until `leave`. Raises Refused."""
+        """Count one more until `leave`. Raises PortRefused."""
         if self._is_closing:
-            raise Refused(503, "this gateway is stopping; ask again", Retry_After="1")
+            raise PortRefused(503, "this gateway is stopping; ask again", Retry_After="1")
         if not self._slots.enter():
-            raise Refused(503, "this gateway has as many connections open as it may; retry later", Retry_After="2")
+            raise PortRefused(503, "this gateway has as many connections open as it may; retry later", Retry_After="2")
         self._open.add(exchange)
 
     def admit(self, exchange: OpenExchange) -> None:
-        """Count one that may open the port for its job, too: strangers take nothing of its share. Raises Refused."""
+        """Count one that may open the port for its job, too: strangers take nothing of its share.
+
+        Raises PortRefused.
+        """
         job_id = exchange.address.job_id
         if self._of_job[job_id] >= self._most_of_job:
-            raise Refused(503, f"{self._most_of_job} connections to ports of this job are open, the limit of a gateway")
+            raise PortRefused(
+                503, f"{self._most_of_job} connections to ports of this job are open, the limit of a gateway"
+            )
         self._of_job[job_id] += 1
         self._admitted.add(exchange)
 

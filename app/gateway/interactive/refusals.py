@@ -19,13 +19,13 @@ class UpgradeRequired(TrainyardError):
 
 
 @dataclass(frozen=True)
-class Refusal:
+class RefusalAnswer:
     status: int
     body: bytes
     headers: Mapping[str, str]
 
 
-def refusal_of(error: Exception, request_id: str) -> Refusal:
+def refusal_of(error: Exception, request_id: str) -> RefusalAnswer:
     """For any exception; internal details go to the log only."""
     problem, headers = _problem(error)
     answer: dict[str, object] = {"code": problem.code, "message": problem.message}
@@ -35,7 +35,7 @@ def refusal_of(error: Exception, request_id: str) -> Refusal:
         headers["Retry-After"] = str(problem.retry_after)
         answer["retry_after"] = problem.retry_after
     body = {"status": "error", "error": answer, "meta": {"request_id": request_id}}
-    return Refusal(problem.status, json.dumps(body).encode(), headers)
+    return RefusalAnswer(problem.status, json.dumps(body).encode(), headers)
 
 
 def _problem(error: Exception) -> tuple[Problem, dict[str, str]]:

@@ -9,7 +9,7 @@ from typing import TypeVar
 from app.gateway.interactive.ends import End
 from app.gateway.interactive.sandbox_connection import NotReached, RefusedThere, connect
 from app.services.interactive import attending, recordings
-from app.services.interactive.attending import OpenSession, Traffic
+from app.services.interactive.attending import RedeemedSession, Traffic
 from app.services.requests.control_plane import ControlPlane
 
 WHY_SECONDS = 5.0  # in which the platform has noticed that an attempt is over
@@ -28,7 +28,7 @@ class SessionBackend:
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="gateway-sessions")
         self._writers = ThreadPoolExecutor(threads, thread_name_prefix="gateway-recordings")
 
-    async def redeem(self, session_id: str, ticket: str, *, origin: str) -> OpenSession:
+    async def redeem(self, session_id: str, ticket: str, *, origin: str) -> RedeemedSession:
         """The session of this ticket. Raises as `attending.redeem`."""
         given = {"session_id": session_id, "gateway_id": self._gateway_id, "origin": origin}
         return await self._on_thread(lambda: attending.redeem(self._plane, self.secret_key, ticket, **given))
@@ -37,7 +37,7 @@ class SessionBackend:
         """Why sessions must end, for those that must."""
         return await self._on_thread(lambda: attending.verdicts(self._plane.db, session_ids))
 
-    async def why_lost(self, redeemed: OpenSession) -> str:
+    async def why_lost(self, redeemed: RedeemedSession) -> str:
         """Why the sandbox of this session is gone: the platform may learn it a moment later than we. Empty: unknown, or
         the sandbox is there, and only its session server was another one.
         """
@@ -51,7 +51,7 @@ class SessionBackend:
             await asyncio.sleep(WHY_AGAIN_SECONDS)
         return ""
 
-    async def _answers_again(self, redeemed: OpenSession) -> bool:
+    async def _answers_again(self, redeemed: RedeemedSession) -> bool:
         """Whether a session server is there. It is asked for nothing, which it refuses."""
         try:
             async with asyncio.timeout(WHY_AGAIN_SECONDS * 5):
@@ -65,14 +65,14 @@ class SessionBackend:
     async def report(self, counts: Mapping[str, Traffic]) -> None:
         await self._on_thread(lambda: attending.beat(self._plane.db, counts))
 
-    async def finish(self, redeemed: OpenSession, end: End, counts: Traffic) -> None:
+    async def finish(self, redeemed: RedeemedSession, end: End, counts: Traffic) -> None:
         await self._on_thread(
             lambda: attending.finish(
                 self._plane.db, redeemed.session_id, reason=end.reason, exit_code=end.exit_code, traffic=counts
             )
         )
 
-    async def store(self, redeemed: OpenSession, number: int, data: bytes) -> None:
+    async def store(self, redeemed: RedeemedSession, number: int, data: bytes) -> None:
         """A piece of the recording."""
         await asyncio.get_running_loop().run_in_executor(self._writers, self._store, redeemed, number, data)
 
@@ -80,7 +80,7 @@ class SessionBackend:
         self._threads.shutdown()
         self._writers.shutdown()
 
-    def _store(self, redeemed: OpenSession, number: int, data: bytes) -> None:
+    def _store(self, redeemed: RedeemedSession, number: int, data: bytes) -> None:
         storage = self._plane.storage
         recordings.write_piece(storage, redeemed.job_id, redeemed.session_id, number=number, data=data)
         attending.recorded_more(self._plane.db, redeemed.session_id, len(data))

@@ -16,10 +16,10 @@ from app.gateway.interactive import client_sockets
 from app.gateway.interactive.ends import CLIENT_LEFT, PROTOCOL, End
 from app.gateway.interactive.open_session import OpenSession
 from app.gateway.interactive.open_sessions import OpenSessions
-from app.gateway.interactive.refusals import Refusal, UpgradeRequired, refusal_of
+from app.gateway.interactive.refusals import RefusalAnswer, UpgradeRequired, refusal_of
 from app.gateway.interactive.session_backend import SessionBackend
 from app.http.envelope import new_request_id
-from app.services.interactive.attending import OpenSession as Redeemed
+from app.services.interactive.attending import RedeemedSession
 from trainyard.protocol.interactive import MAX_PAYLOAD, PAGE_TICKET
 from trainyard.protocol.interactive import PROTOCOL as SUBPROTOCOL
 
@@ -41,7 +41,7 @@ class SessionHandler(WebSocketHandler):
         self._backend = backend
         self._idle_seconds = idle_seconds
         self._request_id = new_request_id()
-        self._redeemed: Redeemed | None = None
+        self._redeemed: RedeemedSession | None = None
         self._session: OpenSession | None = None
         self._is_counted = False
         self._has_left = False
@@ -199,7 +199,7 @@ class SessionHandler(WebSocketHandler):
     def _refuse(self, error: Exception) -> None:
         self._answer(refusal_of(error, self._request_id))
 
-    def _answer(self, refusal: Refusal, status: int | None = None) -> None:
+    def _answer(self, refusal: RefusalAnswer, status: int | None = None) -> None:
         self.set_status(status or refusal.status)
         for name, value in refusal.headers.items():
             self.set_header(name, value)

@@ -38,7 +38,7 @@ _MEDIA: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @dataclass(frozen=True)
-class Endpoint:
+class RoutedOperation:
     """An operation with its route, method and dialect."""
 
     rule: Rule
@@ -74,7 +74,7 @@ class ErrorStatus:
 
     status: int
     meaning: str
-    applies: Callable[[Endpoint], bool]
+    applies: Callable[[RoutedOperation], bool]
 
 
 _REFUSALS = (
@@ -107,7 +107,7 @@ _OF_FILES = {
 _OF_A_PART = {"Content-Range": {"description": "The byte range of this response", "schema": {"type": "string"}}}
 
 
-def answers_of(endpoint: Endpoint) -> dict[str, Any]:
+def answers_of(endpoint: RoutedOperation) -> dict[str, Any]:
     """All documented responses; a response with any other status is a server bug."""
     refused = {refusal.status: refusal.meaning for refusal in _REFUSALS if _may(refusal, endpoint)}
     found = {str(endpoint.dialect.status_of(status)): _refused(status, meaning) for status, meaning in refused.items()}
@@ -115,11 +115,11 @@ def answers_of(endpoint: Endpoint) -> dict[str, Any]:
     return {**_successes(endpoint), **found, **(own if not endpoint.is_open else {})}
 
 
-def _may(refusal: ErrorStatus, endpoint: Endpoint) -> bool:
+def _may(refusal: ErrorStatus, endpoint: RoutedOperation) -> bool:
     return refusal.applies(endpoint) or refusal.status in endpoint.declared.refuses
 
 
-def _successes(endpoint: Endpoint) -> dict[str, Any]:
+def _successes(endpoint: RoutedOperation) -> dict[str, Any]:
     declared = endpoint.declared
     if declared.status == 501:
         return {"501": _refused(501, "Not implemented yet")}
@@ -132,7 +132,7 @@ def _successes(endpoint: Endpoint) -> dict[str, Any]:
     return found
 
 
-def _success(endpoint: Endpoint, status: int, answer: BodySchema | None) -> dict[str, Any]:
+def _success(endpoint: RoutedOperation, status: int, answer: BodySchema | None) -> dict[str, Any]:
     if status == 204:
         return {"description": "Done", "headers": _REQUEST_ID}
     declared = endpoint.declared
@@ -147,7 +147,7 @@ def _success(endpoint: Endpoint, status: int, answer: BodySchema | None) -> dict
     return {"description": "Success", "headers": _success_headers(endpoint, status), "content": media}
 
 
-def _success_headers(endpoint: Endpoint, status: int) -> dict[str, Any]:
+def _success_headers(endpoint: RoutedOperation, status: int) -> dict[str, Any]:
     found = dict(_REQUEST_ID)
     if status == 201:
         found["Location"] = {"description": "URL of the created resource", "schema": {"type": "string"}}

@@ -6,7 +6,7 @@ from typing import Any
 
 from werkzeug.routing import Rule
 
-from app.http.description.answers import Endpoint, answers_of
+from app.http.description.answers import RoutedOperation, answers_of
 from app.http.description.examples import example_of
 from app.http.dialect import Dialect
 from app.http.operation import Operation
@@ -57,7 +57,7 @@ _OF_FILES = (
 
 def described_operation(rule: Rule, method: str, declared: Operation, dialect: Dialect) -> dict[str, Any]:
     """The OpenAPI operation object, without tags."""
-    endpoint = Endpoint(rule, method, declared, dialect)
+    endpoint = RoutedOperation(rule, method, declared, dialect)
     found: dict[str, Any] = {
         "summary": declared.summary,
         "operationId": f"{method.lower()}{re.sub(r'[^A-Za-z0-9]+', '_', rule.rule)}".rstrip("_"),
@@ -104,7 +104,7 @@ def _query_parameters(declared: Operation) -> Iterator[Any]:
         }
 
 
-def _header_parameters(endpoint: Endpoint) -> Iterator[dict[str, Any]]:
+def _header_parameters(endpoint: RoutedOperation) -> Iterator[dict[str, Any]]:
     declared = endpoint.declared
     for name, meaning in declared.headers.items():
         yield {"in": "header", "name": name, "description": meaning, "schema": {"type": "string"}}

@@ -22,8 +22,8 @@ class Attempt(Base):
     job_id: Mapped[str] = mapped_column(ForeignKey("job.id", ondelete="CASCADE"), primary_key=True)
     number: Mapped[int] = mapped_column(primary_key=True)
     fence: Mapped[int]
-    node_names: Mapped[list[Any]]
-    device_indices: Mapped[list[Any]]  # one list of indices per node
+    node_names: Mapped[list[str]]
+    device_indices: Mapped[list[list[int]]]  # one list of indices per node
     device_type: Mapped[str] = mapped_column(String(64))
     device_share: Mapped[int] = mapped_column(default=WHOLE, server_default=text("100"))  # percent of each device
     # Of a job with roles, in the order of their ranks: role, index, node, part, devices, first_rank, ranks

@@ -82,7 +82,7 @@ class Job(Base):
     project: Mapped[str] = mapped_column(ForeignKey("project.name"))
     created_by: Mapped[str] = mapped_column(ID, default="")
     name: Mapped[str] = mapped_column(_NAME)
-    labels: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    labels: Mapped[dict[str, str]] = mapped_column(default=dict)
     spec: Mapped[dict[str, Any]]  # as submitted, defaults filled in, secrets replaced by "***"
     sealed_secrets: Mapped[str] = mapped_column(Text, default="")  # encrypted JSON {dotted path: value}
     foreign: Mapped[dict[str, Any]] = mapped_column(default=dict)  # request fields that a dialect must return
@@ -131,11 +131,11 @@ class Job(Base):
     in_place_restarts: Mapped[int] = mapped_column(default=0, server_default=text("0"))
     hangs: Mapped[int] = mapped_column(default=0, server_default=text("0"))
     host_losses: Mapped[int] = mapped_column(default=0, server_default=text("0"))  # crashes of node or supervisor
-    excluded_nodes: Mapped[list[Any]] = mapped_column(default=list, server_default=text("'[]'"))  # suspected nodes
+    excluded_nodes: Mapped[list[str]] = mapped_column(default=list, server_default=text("'[]'"))  # suspected nodes
     disk_waits: Mapped[int] = mapped_column(default=0, server_default=text("0"))  # waits for space on a full disk
-    no_room_on: Mapped[list[Any]] = mapped_column(default=list, server_default=text("'[]'"))  # full nodes, newest last
+    no_room_on: Mapped[list[str]] = mapped_column(default=list, server_default=text("'[]'"))  # full nodes, newest last
     awaits_node: Mapped[str] = mapped_column(String(63), default="", server_default=text("''"))  # its reserved node
-    awaits_others: Mapped[list[Any]] = mapped_column(
+    awaits_others: Mapped[list[str]] = mapped_column(
         default=list, server_default=text("'[]'")
     )  # of a gang; if awaits_node
     # Automatic adjustments by recovery: batch_halvings, learning_rate_factor, rollbacks.
@@ -144,7 +144,7 @@ class Job(Base):
     threads_per_rank: Mapped[int | None]  # fixed by the first attempt: another number changes results in the last bit
     # Defaults of the first attempt's node for unset fields, fixed for the same reason.
     node_defaults: Mapped[dict[str, Any] | None]
-    node_names: Mapped[list[Any]] = mapped_column(default=list)
+    node_names: Mapped[list[str]] = mapped_column(default=list)
 
     progress: Mapped[float] = mapped_column(default=0.0)
     current_step: Mapped[int] = mapped_column(default=0)

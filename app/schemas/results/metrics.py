@@ -10,7 +10,7 @@ from app.domain.json_numbers import json_number
 from app.schemas.queries import QueryTexts, QueryWhole
 from app.schemas.results.checkpoints import CheckpointSchema
 from app.schemas.strict_fields import AsStored, on_the_wire
-from app.services.telemetry.progress import SeriesPoint
+from app.services.telemetry.stored_metrics import SeriesPoint
 from app.services.telemetry.summaries import LAST_STEP
 
 MOST_POINTS = 10_000  # of one series in an answer

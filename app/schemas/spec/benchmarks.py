@@ -11,7 +11,7 @@ from app.domain.spec.rules.evaluations import EVENTS, MOST, MOST_BENCHMARKS
 from app.schemas.documents import DocumentSchema
 from app.schemas.spec.data_config import SourceSchema
 from app.schemas.spec.resource_config import PlannedResourcesSchema
-from app.schemas.strict_fields import Choice, FreeObject, Number, Section, Text, Whole, says
+from app.schemas.strict_fields import Choice, FreeObject, Number, SectionField, Text, Whole, says
 
 _LONGEST = 4096
 _EMPTY = "must not be empty; name a file, a directory or another place with records"
@@ -20,7 +20,7 @@ MOST_REQUIREMENTS, LARGEST_BOUND = 64, 1e300
 _SOURCE = SourceSchema(exclude=("weight",))  # one dataset has no share beside others
 
 
-class Dataset(fields.Field[dict[str, Any]]):
+class DatasetField(fields.Field[dict[str, Any]]):
     """A path, or an object as in data_config.sources; loaded as the object."""
 
     def __init__(self, meaning: str) -> None:
@@ -52,7 +52,7 @@ class BenchmarkSchema(DocumentSchema):
         required=True,
         **says(f"One of {', '.join(each.describe()['name'] for each in BENCHMARKS.values())}"),
     )
-    dataset = Dataset(
+    dataset = DatasetField(
         "Records to measure on: a path, or an object with path, split, format, filters … as a source; all but "
         f"{LM_EVAL}:TASK need it"
     )
@@ -117,7 +117,7 @@ class PlannedEvaluationSchema(DocumentSchema):
     )
     benchmarks = benchmark_list()
     require = requirements()
-    resource_config = Section(
+    resource_config = SectionField(
         PlannedResourcesSchema, **says("Devices of each evaluation; default one of the training's device_type")
     )
     seed = seed("Random seed of samples")

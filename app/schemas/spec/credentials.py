@@ -25,7 +25,7 @@ OF_CODE = (
 )
 
 
-class Credentials(TextMap):
+class CredentialsField(TextMap):
     """Key → value, stored encrypted and shown as ``***``."""
 
     def __init__(self, text: str = OF_PLACES) -> None:

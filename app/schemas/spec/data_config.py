@@ -12,7 +12,7 @@ from app.domain.spec.defaults import SPLIT
 from app.domain.spec.locations.paths import KINDS
 from app.domain.spec.model import DataConfig, Preprocess
 from app.schemas.documents import JobPartSchema
-from app.schemas.spec.credentials import Credentials, StorageOptions
+from app.schemas.spec.credentials import CredentialsField, StorageOptions
 from app.schemas.spec.locations import Location
 from app.schemas.strict_fields import (
     LARGEST_OF_64_BITS,
@@ -20,7 +20,7 @@ from app.schemas.strict_fields import (
     Flag,
     FreeObject,
     Number,
-    Section,
+    SectionField,
     Text,
     TextMap,
     Whole,
@@ -91,7 +91,7 @@ class SourceSchema(JobPartSchema):
         **says("train, validation or test, with an optional row slice: train[:80%], validation[100:]", default=SPLIT),
     )
     format = Choice(FORMATS, **says("Default: by the file suffix, without .gz and .zst, else jsonl"))
-    credentials = Credentials()
+    credentials = CredentialsField()
     storage_options = StorageOptions()
     columns = fields.List(
         Text(longest=255, shortest=1),
@@ -103,7 +103,7 @@ class SourceSchema(JobPartSchema):
         validate=validate.Length(max=100),
         **says("Keep only records that match all of these filters"),
     )
-    sampling = Section(SamplingSchema, **says("A deterministic sample of the records, in their order"))
+    sampling = SectionField(SamplingSchema, **says("A deterministic sample of the records, in their order"))
     weight = Number(
         0.0,
         1e9,
@@ -140,7 +140,7 @@ class DataConfigSchema(JobPartSchema):
         validate=validate.Length(max=1000),
         **says("Data sources, at least one with training data"),
     )
-    preprocess = Section(PreprocessSchema, **says("How records become tokens"))
+    preprocess = SectionField(PreprocessSchema, **says("How records become tokens"))
     max_seq_length = Whole(1, 2**24, **says("Maximum tokens of a sequence", default=DataConfig.max_seq_length))
     batch_size = Whole(1, 65536, **says("Records per device and forward pass", default=DataConfig.batch_size))
     gradient_accumulation_steps = Whole(

@@ -16,7 +16,7 @@ from app.domain.errors import BadSpec
 from app.domain.spec.section import Section
 
 
-class Verdict(StrEnum):
+class FieldVerdict(StrEnum):
     ACTED_ON = "acted on"
     REFUSED = "refused"
     WARNED = "ignored, with a warning"
@@ -26,7 +26,7 @@ class Verdict(StrEnum):
 class FieldRule:
     """``note``: the field's effect, the reason for its refusal and the alternative, or why it has no effect."""
 
-    verdict: Verdict
+    verdict: FieldVerdict
     note: str
 
 
@@ -35,15 +35,15 @@ Table = Mapping[str, FieldRule]
 
 
 def acted_on(note: str) -> FieldRule:
-    return FieldRule(Verdict.ACTED_ON, note)
+    return FieldRule(FieldVerdict.ACTED_ON, note)
 
 
 def refused(note: str) -> FieldRule:
-    return FieldRule(Verdict.REFUSED, note)
+    return FieldRule(FieldVerdict.REFUSED, note)
 
 
 def warned(note: str) -> FieldRule:
-    return FieldRule(Verdict.WARNED, note)
+    return FieldRule(FieldVerdict.WARNED, note)
 
 
 def field_paths(schema: Schema, above: str = "") -> Iterator[str]:
@@ -59,13 +59,13 @@ def field_paths(schema: Schema, above: str = "") -> Iterator[str]:
 
 def refuse(document: Mapping[str, Any] | Section, table: Table) -> None:
     """Raises BadSpec for the first refused field that the document sets."""
-    for path, where in _set_fields(document, table, Verdict.REFUSED):
+    for path, where in _set_fields(document, table, FieldVerdict.REFUSED):
         raise BadSpec(f"is refused: {table[path].note}", field=where)
 
 
 def warnings_of(document: Mapping[str, Any] | Section, table: Table) -> list[str]:
     """A warning ``field: reason`` for each ignored field that the document sets, in document order."""
-    found = [warning(path, table[path].note) for path, _ in _set_fields(document, table, Verdict.WARNED)]
+    found = [warning(path, table[path].note) for path, _ in _set_fields(document, table, FieldVerdict.WARNED)]
     return list(dict.fromkeys(found))
 
 
@@ -73,7 +73,9 @@ def warning(field: str, reason: str) -> str:
     return f"{field}: {reason}"
 
 
-def _set_fields(document: Mapping[str, Any] | Section, table: Table, verdict: Verdict) -> Iterator[tuple[str, str]]:
+def _set_fields(
+    document: Mapping[str, Any] | Section, table: Table, verdict: FieldVerdict
+) -> Iterator[tuple[str, str]]:
     """(path in the table, path with indices) of every set value with this verdict, outer ones first.
 
     ``null``, ``false`` and empty values count as unset.
@@ -97,7 +99,7 @@ class _Same:
 
 
 @lru_cache(maxsize=128)
-def _paths(given: _Same, verdict: Verdict) -> tuple[frozenset[str], frozenset[str]]:
+def _paths(given: _Same, verdict: FieldVerdict) -> tuple[frozenset[str], frozenset[str]]:
     """The paths with this verdict, and with them those of the objects that they are in: nothing else of a document
     needs to be looked at.
     """

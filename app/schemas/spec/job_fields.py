@@ -143,6 +143,10 @@ _PLACEMENT: Table = {
     ),
     f"{_RESOURCES}.limits.stack_mb": acted_on("the limit of the stack of each process and thread"),
     f"{_RESOURCES}.limits.locked_mb": acted_on("the limit of memory that a process locks"),
+    f"{_RESOURCES}.limits.read_mb_per_second": acted_on("the rate at which the job reads from disks of a node"),
+    f"{_RESOURCES}.limits.write_mb_per_second": acted_on("the rate at which the job writes to disks of a node"),
+    f"{_RESOURCES}.limits.reads_per_second": acted_on("the rate of read operations on disks of a node"),
+    f"{_RESOURCES}.limits.writes_per_second": acted_on("the rate of write operations on disks of a node"),
     f"{_RESOURCES}.limits.required": acted_on("which nodes run the job: those that offer `limits`, or all"),
     f"{_RESOURCES}.limits.processes": acted_on("the limit of processes and threads"),
     f"{_RESOURCES}.image.reference": acted_on(
@@ -167,10 +171,11 @@ _PLACEMENT: Table = {
     f"{_RESOURCES}.mounts.source": acted_on("the data source; one that does not exist is 400"),
     f"{_RESOURCES}.mounts.sub_path": acted_on("a part of it; one that does not exist fails the job early"),
     f"{_RESOURCES}.mounts.size_mb": acted_on(
-        "the size of a directory in memory; the limit of a claim, measured every few seconds"
+        "the size of a directory in memory; the limit of an empty one and of a claim, measured every few seconds"
     ),
     f"{_RESOURCES}.mounts.files.name": acted_on("the name of a file of the document"),
     f"{_RESOURCES}.mounts.files.content": acted_on("its text; encrypted and masked like other secrets"),
+    f"{_RESOURCES}.mounts.mode": acted_on("the permissions of these files; one that its owner could not read is 400"),
     f"{_RESOURCES}.mounts.claim": acted_on("the volume claim; one that the node does not have fails the job early"),
     f"{_RESOURCES}.mounts.read_only": acted_on("whether the job can write to the claim; a shared one may refuse it"),
     f"{_RESOURCES}.mounts.create": acted_on("whether a claim that does not exist is made"),

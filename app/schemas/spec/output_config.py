@@ -4,8 +4,8 @@ from app.domain.spec import metrics
 from app.domain.spec.model import CheckpointConfig, OutputConfig
 from app.domain.spec.rules.output import EXPORT_FORMATS
 from app.schemas.documents import JobPartSchema
-from app.schemas.spec.credentials import Credentials, StorageOptions
-from app.schemas.strict_fields import Amounts, Choice, Flag, Section, Text, Whole, says
+from app.schemas.spec.credentials import CredentialsField, StorageOptions
+from app.schemas.strict_fields import Amounts, Choice, Flag, SectionField, Text, Whole, says
 
 
 class CheckpointConfigSchema(JobPartSchema):
@@ -67,12 +67,12 @@ class OutputConfigSchema(JobPartSchema):
         longest=4096,
         **says("Directory to copy the log of each attempt to when it ends, below a directory with the job's id"),
     )
-    credentials = Credentials()
+    credentials = CredentialsField()
     storage_options = StorageOptions()
     max_output_size_mb = Whole(
         1, **says("Maximum size of the exported model; a larger one fails the job with EXPORT_FAILED")
     )
-    checkpoint = Section(
+    checkpoint = SectionField(
         CheckpointConfigSchema, load_default=_default_checkpoint, **says("When to save checkpoints and which to retain")
     )
     push_to_hub = Flag(**says("Upload the finished model to a hub, to hub_repo_id", default=OutputConfig.push_to_hub))

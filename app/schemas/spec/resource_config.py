@@ -11,7 +11,18 @@ from app.domain.spec.locations.egress import NETWORKS
 from app.domain.spec.locations.images import PULL_POLICIES
 from app.domain.spec.model import MOUNT_TYPES, Mount, ResourceConfig
 from app.schemas.documents import JobPartSchema
-from app.schemas.strict_fields import Choice, Flag, Matching, Number, OneOrSeveral, Section, Text, Texts, Whole, says
+from app.schemas.strict_fields import (
+    Choice,
+    Flag,
+    Matching,
+    Number,
+    OneOrSeveral,
+    SectionField,
+    Text,
+    Texts,
+    Whole,
+    says,
+)
 
 MAX_MB = 2**40  # an exabyte
 MAX_ID = 2**31 - 1  # as in Kubernetes
@@ -19,6 +30,8 @@ NOT_ROOT = f"must be from 1 to {MAX_ID}, since no job runs as root; leave it out
 CLAIM_NAME = re.compile(r"(?!.*\.\.)[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
 CLAIM_RULE = "must be the name of a volume claim: at most 253 of a-z, 0-9, dashes and dots, such as scratch"
 _FILE_NAME = re.compile(r"\.?[A-Za-z0-9_-][A-Za-z0-9._-]{0,251}")
+_MODE = re.compile(r"0[4-7][0-7]{2}")
+_MODE_RULE = "must be octal digits that let the owner read, such as 0400, 0444 or 0555 (without set-user-ID)"
 
 
 _DEVICE_TYPES = ("auto", "cuda", "cpu")
@@ -29,8 +42,8 @@ _GPU_MEMORY_REQUEST = says("Instead of gpu_fraction: the fraction of one GPU wit
 _MIG_PROFILE = says("Instead of a whole GPU, a MIG slice, named as by nvidia-smi: 1g.10gb")
 _PROFILE_RULE = "must be a MIG profile, such as 1g.10gb or 1g.10gb+me"
 _SIZE = (
-    "For memory: its size; 0: half of the machine's memory. For claim: what all of it may hold while the job writes to "
-    "it; above it the job fails with DISK_LIMIT_EXCEEDED; 0: no limit of the job's"
+    "For memory: its size; 0: half of the machine's memory. For empty, and for all of a claim that the job writes to: "
+    "what it may hold; above it the job fails with DISK_LIMIT_EXCEEDED; 0: no limit of its own"
 )
 _NODE_COUNT = says("Number of nodes with gpu_count devices each, allocated together (gang scheduling)")
 
@@ -57,6 +70,10 @@ class ResourceLimitsSchema(JobPartSchema):
     locked_mb = Whole(
         0, MAX_MB, **says("Memory that each process may lock, as for RDMA; 0: what the node's worker has")
     )
+    read_mb_per_second = Whole(0, MAX_MB, **says("What the job reads from each disk of a node; at it reading waits"))
+    write_mb_per_second = Whole(0, MAX_MB, **says("What the job writes to each disk of a node; at it writing waits"))
+    reads_per_second = Whole(0, 2**31 - 1, **says("Read operations of the job on each disk of a node"))
+    writes_per_second = Whole(0, 2**31 - 1, **says("Write operations of the job on each disk of a node"))
     required = Flag(**says("Default true: only nodes that can hold the limits run the job; false: others do, without"))
 
 
@@ -94,6 +111,11 @@ class MountSchema(JobPartSchema):
         fields.Nested(MountedFileSchema),
         validate=validate.Length(max=64),
         **says("For files: configuration and secrets, readable by the job alone"),
+    )
+    mode = Matching(
+        _MODE,
+        _MODE_RULE,
+        **says("For files: their permissions, such as 0555 for scripts; default 0400. The job never writes to them"),
     )
     claim = Matching(CLAIM_NAME, CLAIM_RULE, **says("For claim: its name, as in pvc://NAME"))
     read_only = Flag(**says("For claim: the job can't write to it", default=Mount.read_only))
@@ -174,13 +196,13 @@ class ResourceConfigSchema(JobPartSchema):
     )
     ram_min_mb = Whole(0, MAX_MB, **says("Memory to reserve per node"))
     storage_min_mb = Whole(0, MAX_MB, **says("Disk space to reserve per node"))
-    limits = Section(ResourceLimitsSchema, **says("What the job may use at most, per node; 0: no limit"))
+    limits = SectionField(ResourceLimitsSchema, **says("What the job may use at most, per node; 0: no limit"))
     mounts = fields.List(
         fields.Nested(MountSchema),
         validate=validate.Length(max=64),
         **says("Paths at which a CUSTOM script finds its inputs, code and outputs, and empty directories"),
     )
-    image = Section(
+    image = SectionField(
         ImageSchema, **says("The container image of a CUSTOM script or command; default: the node's programs")
     )
     registry_logins = fields.List(
@@ -188,7 +210,7 @@ class ResourceConfigSchema(JobPartSchema):
         validate=validate.Length(max=16),
         **says("What opens the registries of images, instead of the operator's logins; the longest that fits an image"),
     )
-    user = Section(
+    user = SectionField(
         UserSchema,
         **says("User and group IDs of the job's processes inside their sandbox; default: the image's, else 1000"),
     )

@@ -15,7 +15,7 @@ from app.domain.spec.roles import (
     SAME_NODE,
     TASK,
     Affinity,
-    Role,
+    JobRole,
     RoleResources,
 )
 from app.domain.spec.rules.roles import MOST_INSTANCES, MOST_ROLES
@@ -23,7 +23,7 @@ from app.schemas.documents import DocumentSchema, JobPartSchema
 from app.schemas.spec.packages import PackagesSchema
 from app.schemas.spec.resource_config import MAX_MB, ImageSchema, NewResourceConfigSchema, ResourceConfigSchema
 from app.schemas.spec.training_config import environment, script_arguments
-from app.schemas.strict_fields import Choice, Flag, FreeObject, Matching, Section, Text, Texts, Whole, says
+from app.schemas.strict_fields import Choice, Flag, FreeObject, Matching, SectionField, Text, Texts, Whole, says
 
 ROLE_RULE = "must be 1 to 30 lower-case letters, digits and dashes"
 
@@ -46,7 +46,7 @@ class RoleResourcesSchema(ResourceConfigSchema):
     ram_min_mb = Whole(0, MAX_MB, **says("Memory to reserve for each instance"))
     storage_min_mb = Whole(0, MAX_MB, **says("Disk space to reserve for each instance"))
 
-    image = Section(
+    image = SectionField(
         ImageSchema,
         **says(
             "The container image of the role's script or command; default the job's. Roles with other images are on "
@@ -63,7 +63,7 @@ class RoleTrainingSchema(JobPartSchema):
     custom_arguments = script_arguments(**says("The script's arguments; default the job's"))
     custom_command = script_arguments(**says("A program with its arguments, instead of a script; default the job's"))
     environment = environment()
-    packages = Section(PackagesSchema, **says("The packages of the role's processes; default the job's"))
+    packages = SectionField(PackagesSchema, **says("The packages of the role's processes; default the job's"))
     config = FreeObject(
         **says(
             "num_proc_per_node: the processes of each instance, as in training_config.framework.distributed.config; "
@@ -98,16 +98,16 @@ class RoleSchema(JobPartSchema):
             "script: a script or command, of a CUSTOM job or beside a training; train: the built-in trainer of a "
             "policy (HF_TRAINER, FSDP or DEEPSPEED, RLHF with algorithm grpo or rloo), whose completions come from the "
             "role with program rollout",
-            default=Role.program,
+            default=JobRole.program,
         ),
     )
-    count = Whole(1, MOST_INSTANCES, load_default=Role.count, **says("Instances of the role"))
-    resource_config = Section(
+    count = Whole(1, MOST_INSTANCES, load_default=JobRole.count, **says("Instances of the role"))
+    resource_config = SectionField(
         RoleResourcesSchema,
         load_default=lambda: {"gpu_count": RoleResources.gpu_count, "device_type": RoleResources.device_type},
         **says("The devices, cores and memory of each instance"),
     )
-    training_config = Section(RoleTrainingSchema, load_default=dict, **says("The role's program"))
+    training_config = SectionField(RoleTrainingSchema, load_default=dict, **says("The role's program"))
     depends_on = Texts(
         most=MOST_ROLES,
         form=ROLE_NAME,
@@ -119,14 +119,14 @@ class RoleSchema(JobPartSchema):
         **says(
             "job: an instance that fails ends the attempt, and the job is retried as a whole; task: it is started "
             "again alone, up to max_retries times in an attempt",
-            default=Role.restart,
+            default=JobRole.restart,
         ),
     )
     sidecar = Flag(
         **says(
             "true: the role is stopped when the instances of all other roles have ended with exit code 0; with program "
             "rollout always",
-            default=Role.sidecar,
+            default=JobRole.sidecar,
         )
     )
     affinity = fields.List(
@@ -139,7 +139,7 @@ class RoleSchema(JobPartSchema):
         **says(
             "The ranks that RANK, WORLD_SIZE and MASTER_ADDR are about. role: those of the role; job: those of all "
             "roles with job, in the order of the document; instance: those of the instance alone",
-            default=Role.world,
+            default=JobRole.world,
         ),
     )
 
@@ -154,7 +154,7 @@ class NewRoleSchema(DocumentSchema):
 
     role = Matching(ROLE_NAME, ROLE_RULE, required=True, **says("The role's name in the job"))
     count = Whole(1, MOST_INSTANCES, **says("Instances of the role"))
-    resource_config = Section(
+    resource_config = SectionField(
         NewRoleResourcesSchema, attribute="resources", **says("Fields to override, of each instance")
     )
 

@@ -12,7 +12,7 @@ from app.domain.spec.model import EPOCHS, ROLLBACK, STEPS, STOP, BaseModel, Halt
 from app.domain.spec.rules.model import DTYPES, known_model_kwargs
 from app.schemas.documents import JobPartSchema
 from app.schemas.spec.benchmarks import planned_evaluations
-from app.schemas.spec.credentials import OF_CODE, Credentials, StorageOptions
+from app.schemas.spec.credentials import OF_CODE, CredentialsField, StorageOptions
 from app.schemas.spec.locations import Location
 from app.schemas.spec.packages import PackagesSchema
 from app.schemas.strict_fields import (
@@ -24,7 +24,7 @@ from app.schemas.strict_fields import (
     Number,
     ScalarMap,
     ScriptOptions,
-    Section,
+    SectionField,
     Text,
     TextMap,
     Whole,
@@ -62,7 +62,7 @@ class BaseModelSchema(JobPartSchema):
     )
     revision = Text(longest=255, **says("Branch, tag or commit of a hub model; default its main branch"))
     source = Text(longest=255, **says("hub, local or a URI scheme: where to look for model_id, which it must match"))
-    credentials = Credentials()
+    credentials = CredentialsField()
     storage_options = StorageOptions()
     tokenizer_id = Location(**says("Like model_id; default the tokenizer in the model's directory"))
     dtype = Text(
@@ -129,7 +129,7 @@ class FrameworkSchema(JobPartSchema):
             "metric.NAME (a pattern of log lines), and the script's own options"
         ),
     )
-    distributed = Section(DistributedSchema, **says("Distributed training options"))
+    distributed = SectionField(DistributedSchema, **says("Distributed training options"))
     custom_script_path = Text(
         **says(
             "CUSTOM: the script to run, a local file or one below custom_code_dir; in uploaded or cloned code its path "
@@ -145,7 +145,7 @@ class FrameworkSchema(JobPartSchema):
             "git+https://host/repository.git@<commit> one commit of a repository, #subdirectory=path a part of it"
         )
     )
-    custom_code_credentials = Credentials(OF_CODE)
+    custom_code_credentials = CredentialsField(OF_CODE)
     custom_retry_on_error = Flag(
         **says("CUSTOM: true: a failed script is retried, up to max_retries; otherwise it fails the job at once")
     )
@@ -219,10 +219,10 @@ class TrainingConfigSchema(JobPartSchema):
             "need it: default CUSTOM"
         ),
     )
-    base_model = Section(
+    base_model = SectionField(
         BaseModelSchema, **says("The model to start from; framework CUSTOM does not need it: default none")
     )
-    framework = Section(FrameworkSchema, required=True, **says("The training framework"))
+    framework = SectionField(FrameworkSchema, required=True, **says("The training framework"))
     hyperparameters = ScalarMap(
         keys=PARAMETER,
         rule="must be a hyperparameter name",
@@ -250,12 +250,12 @@ class TrainingConfigSchema(JobPartSchema):
     priority = Whole(
         0, 10, **says("As scheduling_config.priority, which takes precedence", default=TrainingConfig.priority)
     )
-    evaluation = Section(EvaluationSchema, **says("Default: at every checkpoint if there is validation data"))
+    evaluation = SectionField(EvaluationSchema, **says("Default: at every checkpoint if there is validation data"))
     evaluations = planned_evaluations()
-    on_divergence = Section(
+    on_divergence = SectionField(
         OnDivergenceSchema, **says("Action when the loss explodes or becomes NaN or infinite; default stop")
     )
-    halt_at = Section(
+    halt_at = SectionField(
         HaltAtSchema,
         **says(
             "Amounts of training at which the run evaluates (if it has validation data), saves a checkpoint and stops: "
@@ -275,7 +275,9 @@ class TrainingConfigSchema(JobPartSchema):
             default=TrainingConfig.warm,
         )
     )
-    packages = Section(PackagesSchema, **says("CUSTOM: the packages of a virtual environment in which the ranks run"))
+    packages = SectionField(
+        PackagesSchema, **says("CUSTOM: the packages of a virtual environment in which the ranks run")
+    )
 
     @validates_schema(skip_on_field_errors=False, pass_original=True)
     def has_method_and_model(self, values: dict[str, Any], original: object, **_: Any) -> None:
@@ -305,5 +307,5 @@ class StoredTrainingConfigSchema(TrainingConfigSchema):
         required=True,
         **says(f"The training method; of other kinds than training {', '.join(TYPES.values())}"),
     )
-    base_model = Section(BaseModelSchema, required=True, **says("The model to start from"))
-    framework = Section(StoredFrameworkSchema, required=True)
+    base_model = SectionField(BaseModelSchema, required=True, **says("The model to start from"))
+    framework = SectionField(StoredFrameworkSchema, required=True)

@@ -33,7 +33,7 @@ from app.domain.sweeps.states import SweepState, TrialState
 from app.schemas.documents import DocumentSchema
 from app.schemas.jobs import display_name, label_map
 from app.schemas.queries import ListQuerySchema, OrderBy, QueryFlag, QueryMoment, QueryTexts, QueryWhole, one_of
-from app.schemas.strict_fields import Choice, Flag, FreeObject, Number, Section, Text, TextMap, Whole, says
+from app.schemas.strict_fields import Choice, Flag, FreeObject, Number, SectionField, Text, TextMap, Whole, says
 
 LARGEST_INT = 2**31 - 1
 _HUGE = 1e300  # JSON has no infinity
@@ -106,7 +106,7 @@ class Objectives(fields.Field[list[dict[str, Any]]]):
         return [self._one.load(each) for each in value]
 
 
-class Parallel(fields.Field[int | str]):
+class ParallelField(fields.Field[int | str]):
     """A number of trials, or the word free."""
 
     def __init__(self, **kwargs: Any) -> None:
@@ -189,7 +189,7 @@ def _bounds(**more: Any) -> tuple[fields.Field[Any], ...]:
 
 class BudgetSchema(DocumentSchema):
     max_trials, max_device_hours, max_seconds, target, patience = _bounds()
-    parallel_trials = Parallel(load_default=1)
+    parallel_trials = ParallelField(load_default=1)
     running = Choice(("finish", "cancel"), load_default="finish", **_RUNNING)
 
 
@@ -197,7 +197,7 @@ class ChangeBudgetSchema(Schema):
     """Omitted fields are unchanged; null removes a bound."""
 
     max_trials, max_device_hours, max_seconds, target, patience = _bounds(allow_none=True)
-    parallel_trials = Parallel()
+    parallel_trials = ParallelField()
     running = Choice(("finish", "cancel"), **_RUNNING)
 
 
@@ -240,9 +240,9 @@ class KeepSchema(DocumentSchema):
     )
 
 
-def _section(schema: type[Schema], meaning: str) -> Section:
+def _section(schema: type[Schema], meaning: str) -> SectionField:
     """An object of which every field has a default."""
-    return Section(schema, load_default=lambda: schema().load({}), **says(meaning))
+    return SectionField(schema, load_default=lambda: schema().load({}), **says(meaning))
 
 
 class CreateSweepSchema(DocumentSchema):
@@ -269,7 +269,9 @@ class CreateSweepSchema(DocumentSchema):
     )
     method = _section(MethodSchema, "How the values of the next trial are chosen")
     early_stopping = _section(EarlyStoppingSchema, "When trials are compared, and which are stopped")
-    budget = Section(BudgetSchema, required=True, **says("What the sweep may use, and how many trials run at a time"))
+    budget = SectionField(
+        BudgetSchema, required=True, **says("What the sweep may use, and how many trials run at a time")
+    )
     on_failed_trials = _section(FailedTrialsSchema, "How many trials may fail before the sweep does")
     warm_start = _section(WarmStartSchema, "Earlier sweeps that this one begins with")
     enqueue = fields.List(
@@ -298,7 +300,7 @@ class CreateSweepSchema(DocumentSchema):
 class ChangeSweepSchema(DocumentSchema):
     """At least one field is required."""
 
-    budget = Section(
+    budget = SectionField(
         ChangeBudgetSchema,
         **says("Parts to change, null removes a bound; more than before lets a completed sweep continue"),
     )
@@ -313,9 +315,9 @@ class ForkSweepSchema(DocumentSchema):
     labels = _labels()
     parameters = FreeObject(most=MAX_PARAMETERS, **says("Must contain the values of every trial so far"))
     require = fields.List(Text(longest=500, shortest=1), validate=validate.Length(max=64))
-    method = Section(ForkMethodSchema)
-    early_stopping = Section(EarlyStoppingSchema)
-    budget = Section(ChangeBudgetSchema, **says("Parts that differ; null removes a bound"))
+    method = SectionField(ForkMethodSchema)
+    early_stopping = SectionField(EarlyStoppingSchema)
+    budget = SectionField(ChangeBudgetSchema, **says("Parts that differ; null removes a bound"))
 
 
 class SweepQuerySchema(ListQuerySchema):

@@ -29,11 +29,11 @@ _FIELDS = {"User-Agent": "trainyard", "Content-Type": "application/json", "Conne
 logging.getLogger("urllib3.connection").setLevel(logging.ERROR)
 
 
-class PrivateAddress(ValueError):
+class PrivateHost(ValueError):
     """Every address of the host is one that must not be reached from here."""
 
 
-class TimedSocket(socket.socket):
+class DeadlineSocket(socket.socket):
     """Reads and sends until a deadline: the timeout of a socket restarts with each byte."""
 
     deadline: float
@@ -51,7 +51,7 @@ class TimedSocket(socket.socket):
         super().sendall(*arguments)
 
 
-Timed = TypeVar("Timed", bound=TimedSocket)
+Timed = TypeVar("Timed", bound=DeadlineSocket)
 
 
 def first_that_answers(found: Sequence[Any], kind: type[Timed], deadline: float) -> Timed:
@@ -72,7 +72,7 @@ def first_that_answers(found: Sequence[Any], kind: type[Timed], deadline: float)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class OutgoingRequest:
     """``url`` is http or https; ``headers`` come on top of the usual ones."""
 
     method: str
@@ -83,8 +83,8 @@ class Request:
 
 @contextlib.contextmanager
 def exchange(
-    request: Request, allow: tuple[str, ...], deadline: float
-) -> Iterator[tuple[BaseHTTPResponse, TimedSocket]]:
+    request: OutgoingRequest, allow: tuple[str, ...], deadline: float
+) -> Iterator[tuple[BaseHTTPResponse, DeadlineSocket]]:
     """The response, of which nothing but the headers is read yet, and its socket, whose deadline may be shortened.
 
     ``allow``: permitted private hosts and networks. Raises one of FAILURES.
@@ -108,7 +108,7 @@ def exchange(
 def problem_of(error: Exception, *, setting: str) -> str:
     """What one of FAILURES means; ``setting`` names the one that ``allow`` comes from."""
     match error:
-        case PrivateAddress():
+        case PrivateHost():
             return (
                 "its host leads to a loopback, link-local or private address; use a public one, or have the "
                 f"administrator list it in {setting}"
@@ -139,7 +139,7 @@ def _connection(scheme: str, host: str, port: int, *, timeout: float) -> "_Check
     return _CheckedTls(host, port, timeout=timeout, ssl_context=context)
 
 
-class _SecureSocket(TimedSocket, ssl.SSLSocket):
+class _SecureSocket(DeadlineSocket, ssl.SSLSocket):
     pass
 
 
@@ -157,13 +157,13 @@ class _CheckedTls(_Checked, HTTPSConnection):
     pass
 
 
-def _checked_socket(host: str, port: int, allow: tuple[str, ...], deadline: float) -> TimedSocket:
+def _checked_socket(host: str, port: int, allow: tuple[str, ...], deadline: float) -> DeadlineSocket:
     """The very addresses that were checked are connected to: asking for the name again could give others."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     permitted = [info for info in found if _may_connect(host, str(info[4][0]), allow)]
     if not permitted:
-        raise PrivateAddress
-    return first_that_answers(permitted, TimedSocket, deadline)
+        raise PrivateHost
+    return first_that_answers(permitted, DeadlineSocket, deadline)
 
 
 def _may_connect(host: str, text: str, allow: tuple[str, ...]) -> bool:

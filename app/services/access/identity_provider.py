@@ -16,7 +16,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from app.domain.errors import CredentialsInvalid, Unavailable
 from app.security.id_tokens import claims_of
-from app.services.access.guarded_http import FAILURES, Request, exchange, problem_of
+from app.services.access.guarded_http import FAILURES, OutgoingRequest, exchange, problem_of
 from config.oidc import OidcSettings
 
 _MOST_BYTES = 1 << 20
@@ -29,7 +29,7 @@ _FORM = "application/x-www-form-urlencoded"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Started:
+class StartedSignIn:
     """A sign-in that continues at the provider; the browser keeps the secrets of it, sealed."""
 
     url: str
@@ -39,7 +39,7 @@ class Started:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Identity:
+class ProviderIdentity:
     """A person, as the provider says; ``claims`` are those of the ID token and of the user information.
 
     ``is_unverified``: the e-mail address decides the role, and the provider does not say that it is the person's.
@@ -68,7 +68,7 @@ class IdentityProvider:
         self._asks, self._waiting = threading.Semaphore(1), threading.Semaphore(_MOST_WAITING)
         self._finishing = threading.Semaphore(_MOST_AT_ONCE)
 
-    def start(self, redirect_uri: str) -> Started:
+    def start(self, redirect_uri: str) -> StartedSignIn:
         """Raises Unavailable while the provider cannot be reached."""
         state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
         challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()
@@ -84,9 +84,9 @@ class IdentityProvider:
         }
         address = self._endpoint("authorization_endpoint", self._deadline())
         joint = "&" if urlsplit(address).query else "?"
-        return Started(url=f"{address}{joint}{urlencode(query)}", state=state, nonce=nonce, verifier=verifier)
+        return StartedSignIn(url=f"{address}{joint}{urlencode(query)}", state=state, nonce=nonce, verifier=verifier)
 
-    def finish(self, code: str, *, redirect_uri: str, nonce: str, verifier: str) -> Identity:
+    def finish(self, code: str, *, redirect_uri: str, nonce: str, verifier: str) -> ProviderIdentity:
         """Who has signed in. Raises CredentialsInvalid for a code that does not count, Unavailable."""
         with self._slot(self._finishing):
             return self._finished(code, redirect_uri, nonce, verifier)
@@ -105,10 +105,12 @@ class IdentityProvider:
         query = {"client_id": self._settings.client_id, "post_logout_redirect_uri": back_to}
         return f"{address}{'&' if urlsplit(address).query else '?'}{urlencode(query)}"
 
-    def _finished(self, code: str, redirect_uri: str, nonce: str, verifier: str) -> Identity:
+    def _finished(self, code: str, redirect_uri: str, nonce: str, verifier: str) -> ProviderIdentity:
         deadline = self._deadline()
         granted = self._redeem(code, redirect_uri, verifier, deadline)
-        keys = self._asked(Request(method="GET", url=self._endpoint("jwks_uri", deadline), headers={}), deadline)
+        keys = self._asked(
+            OutgoingRequest(method="GET", url=self._endpoint("jwks_uri", deadline), headers={}), deadline
+        )
         claims = claims_of(
             str(granted.get("id_token", "")), keys, issuer=self._issuer, client_id=self._settings.client_id, nonce=nonce
         )
@@ -116,7 +118,7 @@ class IdentityProvider:
         if self._settings.claim not in claims and "userinfo_endpoint" in self._description(deadline):
             source = self._user_information(str(granted.get("access_token", "")), claims["sub"], deadline)
             claims = {**source, **claims}
-        return Identity(
+        return ProviderIdentity(
             issuer=self._issuer,
             subject=str(claims["sub"]),
             name=str(claims.get("name") or claims.get("preferred_username") or claims.get("email") or claims["sub"]),
@@ -139,13 +141,13 @@ class IdentityProvider:
         pair = ":".join(quote(each, safe="") for each in (self._settings.client_id, self._settings.client_secret))
         headers = {"Content-Type": _FORM, "Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
         address = self._endpoint("token_endpoint", deadline)
-        request = Request(method="POST", url=address, headers=headers, body=urlencode(form).encode())
+        request = OutgoingRequest(method="POST", url=address, headers=headers, body=urlencode(form).encode())
         return self._asked(request, deadline)
 
     def _user_information(self, access_token: str, subject: str, deadline: float) -> dict[str, Any]:
         headers = {"Authorization": f"Bearer {access_token}"}
         address = self._endpoint("userinfo_endpoint", deadline)
-        found = self._asked(Request(method="GET", url=address, headers=headers), deadline)
+        found = self._asked(OutgoingRequest(method="GET", url=address, headers=headers), deadline)
         if found.get("sub") != subject:
             raise CredentialsInvalid("the provider's user information is of another person")
         return found
@@ -181,7 +183,7 @@ class IdentityProvider:
 
     def _described_anew(self, deadline: float) -> dict[str, Any]:
         address = self._issuer.rstrip("/") + _DISCOVERY
-        found = self._asked(Request(method="GET", url=address, headers={}), deadline)
+        found = self._asked(OutgoingRequest(method="GET", url=address, headers={}), deadline)
         if found.get("issuer") != self._issuer:
             raise Unavailable(
                 f"the identity provider names itself {found.get('issuer')!r}; set TRAINYARD_OIDC_ISSUER to that"
@@ -201,7 +203,7 @@ class IdentityProvider:
         finally:
             slots.release()
 
-    def _asked(self, request: Request, deadline: float) -> dict[str, Any]:
+    def _asked(self, request: OutgoingRequest, deadline: float) -> dict[str, Any]:
         """The JSON object that it answers with. Raises CredentialsInvalid when it refuses, Unavailable."""
         host = urlsplit(request.url).hostname or ""
         try:

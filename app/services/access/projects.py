@@ -12,7 +12,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from app.database.engine import Database
-from app.domain.administration import AS_INSTALLED, CREATE_CLAIMS
+from app.domain.administration import AS_INSTALLED, CREATE_CLAIMS, OPTIONAL_DIGESTS
 from app.domain.batches.states import ENDED
 from app.domain.errors import Conflict, InvalidRequest, NotFound, TrainyardError, Unavailable
 from app.domain.files.purposes import RECEIVING
@@ -23,7 +23,6 @@ from app.domain.spec.locations.egress import MOST_SERVICES
 from app.domain.suggestions import did_you_mean
 from app.models import (
     ApiKey,
-    BaseModel,
     Batch,
     Checkpoint,
     File,
@@ -36,7 +35,9 @@ from app.models import (
     QueueWait,
     RegisteredModel,
     Service,
+    StoredBaseModel,
     Sweep,
+    SweepCount,
     TrainingRuntime,
     Upload,
     Webhook,
@@ -47,14 +48,14 @@ from app.security.permissions import Caller
 from app.services.lifecycle import audit
 from app.services.requests.idempotency import OnWritten, not_stored
 from app.services.requests.pagination import Orders, Page, PageRequest, page_of
-from app.storage.keys import upload_parts_key
+from app.storage.object_keys import upload_parts_key
 from app.storage.storage import Storage
 
 _NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 # What is deleted with its project; everything else must be gone before.
 _OWNED = (
-    *(ApiKey, Webhook, Inspection, QueueWait, ProjectUsage, TrainingRuntime, BaseModel, RegisteredModel, Upload),
-    *(Service, ModelUsage, Batch, ModelPermission),
+    *(ApiKey, Webhook, Inspection, QueueWait, ProjectUsage, TrainingRuntime, StoredBaseModel, RegisteredModel, Upload),
+    *(Service, ModelUsage, Batch, ModelPermission, SweepCount),
 )
 _NO_QUOTA: Mapping[str, Any] = MappingProxyType({})
 ORDERS: Orders = {"created_at": (Project.created_at, Project.name), "name": (Project.name,)}
@@ -76,6 +77,8 @@ def create(  # noqa: PLR0913  a project has this many fields
     sessions: str = ALLOWED,
     claims: str = CREATE_CLAIMS,
     auto_services: str = AS_INSTALLED,
+    image_sources: Sequence[str] = (),
+    image_digests: str = OPTIONAL_DIGESTS,
     required_capabilities: Sequence[str] = (),
     on_written: OnWritten = not_stored,
 ) -> Project:
@@ -91,6 +94,7 @@ def create(  # noqa: PLR0913  a project has this many fields
             project.egress = list(egress)
             project.sessions = sessions
             project.claims, project.auto_services = claims, auto_services
+            project.image_sources, project.image_digests = list(image_sources), image_digests
             on_written(session, project)
             return project
     except IntegrityError as error:

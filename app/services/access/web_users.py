@@ -17,7 +17,7 @@ from app.security.permissions import Caller
 from app.security.role_rules import Grant
 from app.security.secrets import SecretBox
 from app.services.access import person_keys, projects
-from app.services.access.identity_provider import Identity
+from app.services.access.identity_provider import ProviderIdentity
 from app.services.lifecycle import audit
 from app.services.requests.pagination import Orders, Page, PageRequest, page_of
 
@@ -30,7 +30,7 @@ MOST_GROUPS, LONGEST_GROUP = 1000, 255
 
 
 def enter(
-    db: Database, box: SecretBox, identity: Identity, grant: Grant | None, *, groups: Sequence[str] = ()
+    db: Database, box: SecretBox, identity: ProviderIdentity, grant: Grant | None, *, groups: Sequence[str] = ()
 ) -> Caller:
     """The caller that a person is. A person whose grant has changed loses every key that was made before.
 
@@ -75,7 +75,9 @@ def page(session: Session, caller: Caller, request: PageRequest) -> Page[UserSee
     )
 
 
-def _enter(db: Database, box: SecretBox, identity: Identity, grant: Grant | None, groups: Sequence[str]) -> Caller:
+def _enter(
+    db: Database, box: SecretBox, identity: ProviderIdentity, grant: Grant | None, groups: Sequence[str]
+) -> Caller:
     with db.write() as session:
         user = _user_of(session, identity)
         user.groups = [each for each in dict.fromkeys(groups) if each.isprintable() and len(each) <= LONGEST_GROUP][
@@ -95,7 +97,7 @@ def _enter(db: Database, box: SecretBox, identity: Identity, grant: Grant | None
     return caller
 
 
-def _user_of(session: Session, identity: Identity) -> WebUser:
+def _user_of(session: Session, identity: ProviderIdentity) -> WebUser:
     """The row of the person, made at the first sign-in, with the name that the provider has now."""
     who = (WebUser.issuer == identity.issuer, WebUser.subject == identity.subject)
     user = session.scalar(select(WebUser).where(*who).with_for_update())
@@ -114,7 +116,7 @@ def _same(key: ApiKey, grant: Grant) -> bool:
     return (key.role, key.project) == (str(grant.role), grant.project)
 
 
-def _problem_of(session: Session, identity: Identity, grant: Grant | None) -> str:
+def _problem_of(session: Session, identity: ProviderIdentity, grant: Grant | None) -> str:
     if identity.is_unverified:
         return (
             "the identity provider does not say that your e-mail address is verified (email_verified), and it decides "

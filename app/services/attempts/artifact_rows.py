@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import ColumnElement, delete, func, insert, select, update
 from sqlalchemy.orm import Session
 
 from app.database.engine import Database
@@ -12,6 +12,7 @@ from app.domain.lifecycle.outcomes import NewArtifact
 from app.domain.lifecycle.states import HELD
 from app.models import Artifact
 from app.services.lifecycle import transitions
+from app.storage.object_keys import NODE_OUTPUTS, folder_of_node_output
 
 # Rows per transaction. On SQLite all other writers wait for it: about 20 ms, mostly disk time.
 CHUNK = 500
@@ -22,7 +23,8 @@ PAUSE_SECONDS = 0.1
 def prepare(db: Database, *, job_id: str, fence: int, artifacts: Sequence[NewArtifact]) -> None:
     """Write the rows of more files than one transaction should hold; they stay hidden until ``reveal``.
 
-    Idempotent: a second call writes only the missing rows. Raises LeaseLost.
+    Idempotent: a second call writes only the missing rows. Other parts of the attempt may be writing theirs. Raises
+    LeaseLost.
     """
     if len(artifacts) <= CHUNK:
         return
@@ -34,7 +36,9 @@ def prepare(db: Database, *, job_id: str, fence: int, artifacts: Sequence[NewArt
             )
         ).all()
     # Left over from an attempt that died half-way with other files.
-    stale = [row.path for row in rows if row.pending and row.path not in by_path]
+    folder = folder_of_node_output(artifacts[0].path)
+    own = [row for row in rows if row.pending and folder_of_node_output(row.path) == folder]
+    stale = [row.path for row in own if row.path not in by_path]
     for row in rows:
         if row.path in by_path and (row.size_bytes, row.sha256) == _content(by_path[row.path]):
             del by_path[row.path]
@@ -46,14 +50,23 @@ def prepare(db: Database, *, job_id: str, fence: int, artifacts: Sequence[NewArt
         _replace(db, job_id, fence, [each.path for each in chunk], chunk)
 
 
-def reveal(session: Session, job_id: str, artifacts: Sequence[NewArtifact]) -> None:
+def hide(session: Session, job_id: str, artifacts: Sequence[NewArtifact]) -> None:
+    """Write the rows of a part of the attempt with this transaction; they stay hidden until ``reveal``."""
+    if 0 < len(artifacts) <= CHUNK:
+        _write(session, job_id, [each.path for each in artifacts], artifacts, pending=True)
+
+
+def reveal(session: Session, job_id: str, artifacts: Sequence[NewArtifact], folders: Sequence[str] = ()) -> None:
     """Make the rows visible with this transaction; if they are few, they are also written in it.
 
-    Replaces pending rows of earlier attempts that failed after this point.
+    ``folders`` are those of the parts whose rows are hidden, and complete. Replaces pending rows of earlier attempts
+    that failed after this point.
     """
     pending = (Artifact.job_id == job_id) & Artifact.pending
+    for folder in folders:
+        session.execute(update(Artifact).where(pending, _is_below(folder)).values(pending=False))
     if len(artifacts) > CHUNK:
-        session.execute(update(Artifact).where(pending).values(pending=False))
+        session.execute(update(Artifact).where(pending, ~_is_below(NODE_OUTPUTS)).values(pending=False))
     elif artifacts:
         session.execute(delete(Artifact).where(pending))
         _write(session, job_id, [each.path for each in artifacts], artifacts, pending=False)
@@ -81,6 +94,10 @@ def _write(
                 for a in artifacts
             ],
         )
+
+
+def _is_below(folder: str) -> ColumnElement[bool]:
+    return func.substr(Artifact.path, 1, len(folder) + 1) == f"{folder}/"
 
 
 def _content(artifact: NewArtifact) -> tuple[int, str]:

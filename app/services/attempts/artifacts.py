@@ -11,12 +11,20 @@ from app.domain.errors import LeaseLost, NotFound
 from app.domain.lifecycle.outcomes import NewArtifact
 from app.domain.lifecycle.states import HELD
 from app.models import Artifact, Job
-from app.storage.keys import BadKey, artifact_key, is_diagnosis, is_event_file, is_wandb_file
+from app.storage.object_keys import (
+    BadKey,
+    artifact_key,
+    folder_of_node_output,
+    is_diagnosis,
+    is_event_file,
+    is_wandb_file,
+)
 from app.storage.storage import Storage
 
-MODEL, TENSORBOARD, WANDB, DIAGNOSTICS, ALL = "model", "tensorboard", "wandb", "diagnostics", "all"
-# The finished model's files; the run's event files; its file for `wandb sync`; stacks of hung ranks; all of them.
-KINDS = (MODEL, TENSORBOARD, WANDB, DIAGNOSTICS, ALL)
+MODEL, NODES, TENSORBOARD, WANDB, DIAGNOSTICS, ALL = "model", "nodes", "tensorboard", "wandb", "diagnostics", "all"
+# The finished model's files; the output of nodes other than that of rank 0; the run's event files; its file for
+# `wandb sync`; stacks of hung ranks; all of them.
+KINDS = (MODEL, NODES, TENSORBOARD, WANDB, DIAGNOSTICS, ALL)
 
 
 def listed(session: Session, job_id: str, kind: str = MODEL) -> Sequence[Artifact]:
@@ -71,4 +79,6 @@ def _kind(path: str) -> str:
         return TENSORBOARD
     if is_wandb_file(path):
         return WANDB
+    if folder_of_node_output(path):
+        return NODES
     return DIAGNOSTICS if is_diagnosis(path) else MODEL

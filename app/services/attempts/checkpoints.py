@@ -50,7 +50,7 @@ class NewCheckpoint:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recorded:
+class RecordedCheckpoint:
     """``prune``: (id, uri) of retired checkpoints, whose files may be deleted now."""
 
     checkpoint_id: str
@@ -62,7 +62,9 @@ def new_checkpoint_id() -> str:
     return new_id("ckpt")
 
 
-def record(db: Database, *, job_id: str, attempt: int, fence: int, actor: str, new: NewCheckpoint) -> Recorded:
+def record(
+    db: Database, *, job_id: str, attempt: int, fence: int, actor: str, new: NewCheckpoint
+) -> RecordedCheckpoint:
     """Record a checkpoint and retire those beyond ``save_total_limit``, in one transaction; those of ``save_at`` stay.
 
     Idempotent, also under a stale token. Raises LeaseLost when ``fence`` is stale and the checkpoint is not recorded:
@@ -72,7 +74,9 @@ def record(db: Database, *, job_id: str, attempt: int, fence: int, actor: str, n
         job = transitions.load_for_change(session, job_id)
         known = session.get(Checkpoint, new.checkpoint_id)
         if known is not None:
-            return Recorded(checkpoint_id=known.id, is_best=known.is_best, prune=_retired_since(session, known))
+            return RecordedCheckpoint(
+                checkpoint_id=known.id, is_best=known.is_best, prune=_retired_since(session, known)
+            )
         if job.fence != fence or job.state not in HELD:
             raise LeaseLost(f"attempt {attempt} of job {job_id} may no longer record checkpoints")
         row = _row_of(new, job, attempt)
@@ -94,7 +98,7 @@ def record(db: Database, *, job_id: str, attempt: int, fence: int, actor: str, n
         )
         events = (CHECKPOINT, BEST) if is_best else (CHECKPOINT,)
         planned_evaluations.make(session, job, events, actor=actor, checkpoint=row)
-    return Recorded(checkpoint_id=new.checkpoint_id, is_best=is_best, prune=pruned)
+    return RecordedCheckpoint(checkpoint_id=new.checkpoint_id, is_best=is_best, prune=pruned)
 
 
 def _row_of(new: NewCheckpoint, job: Job, attempt: int) -> Checkpoint:

@@ -6,11 +6,11 @@ from app.domain.lifecycle.states import HELD, JobState
 from app.models import Replica
 from app.models.base import utc_now
 from app.services.attempts import work_orders
-from app.services.attempts.work_orders import Work
+from app.services.attempts.work_orders import WorkOrder
 from app.services.lifecycle import transitions
 
 
-def record(db: Database, work: Work, *, address: str, port: int) -> None:
+def record(db: Database, work: WorkOrder, *, address: str, port: int) -> None:
     """Make the job SERVING and record where its relay listens, in one transaction.
 
     Raises LeaseLost when the attempt is no longer the job's, and NotFound for a job that is no service's replica.

@@ -3,11 +3,11 @@
 from app.database.engine import Database
 from app.domain.errors import LeaseLost
 from app.domain.lifecycle.events import EventType
-from app.services.attempts.work_orders import Work
+from app.services.attempts.work_orders import WorkOrder
 from app.services.lifecycle import audit, transitions
 
 
-def withdraw(db: Database, work: Work, message: str) -> None:
+def withdraw(db: Database, work: WorkOrder, message: str) -> None:
     """Withdraw the pause request of a job whose checkpoint could not be saved: it continues, and an event says why.
 
     A no-op when the request has changed, or is a pause that need not save. Raises LeaseLost for a stale token.

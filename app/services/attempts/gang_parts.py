@@ -11,12 +11,12 @@ from app.database.engine import Database
 from app.domain.errors import LeaseLost
 from app.domain.lifecycle.outcomes import Outcome
 from app.domain.lifecycle.retry_policy import Backoff, takes_host_down
-from app.domain.lifecycle.states import HELD
+from app.domain.lifecycle.states import HELD, TERMINAL, JobState
 from app.models import Attempt, Job, Lease
 from app.models.base import database_now
-from app.services.attempts import artifact_rows, completion
+from app.services.attempts import artifact_rows, completion, node_outputs
 from app.services.attempts.completion import Ending, end_attempt
-from app.services.attempts.work_orders import Work
+from app.services.attempts.work_orders import WorkOrder
 from app.services.lifecycle import transitions
 from app.services.queues import gpu_hours
 
@@ -55,11 +55,12 @@ class _PartEnd:
         return {"since": self.since, **{name: getattr(self.outcome, name) for name in _STORED}}
 
 
-def finish(db: Database, work: Work, outcome: Outcome, backoff: Backoff, *, waits: bool = True) -> Ending | None:
+def finish(db: Database, work: WorkOrder, outcome: Outcome, backoff: Backoff, *, waits: bool = True) -> Ending | None:
     """End one supervisor's part of the attempt; None while other parts still run.
 
     The first part has the results of the attempt: it ``waits`` with its devices until the others have ended, and calls
-    again. Raises LeaseLost when the attempt is no longer current.
+    again. A job that has completed is COMPLETED only with all outputs that the other parts announced. Raises LeaseLost
+    when the attempt is no longer current.
     """
     artifact_rows.prepare(db, job_id=work.job_id, fence=work.fence, artifacts=outcome.artifacts)
     with db.write() as session:
@@ -69,12 +70,23 @@ def finish(db: Database, work: Work, outcome: Outcome, backoff: Backoff, *, wait
         if lease is None or not is_ours:
             raise LeaseLost(f"the part of attempt {work.attempt} of job {work.job_id} on {work.node} was ended already")
         ending = end_part(session, job, lease, outcome, backoff, actor=work.actor, stays=waits and work.part == 0)
-        if ending is not None:
-            artifact_rows.reveal(session, job.id, outcome.artifacts)
+        if work.part > 0 and outcome.kind == "completed" and ending is None:
+            node_outputs.record_stored(session, work, outcome.artifacts)
+        if work.part == 0 and ending is not None:
+            _show_artifacts(session, work, outcome, ending)
         return ending
 
 
-def end_others(db: Database, work: Work, outcome: Outcome) -> None:
+def _show_artifacts(session: Session, work: WorkOrder, outcome: Outcome, ending: Ending) -> None:
+    if ending.state not in TERMINAL:  # another attempt writes its own
+        return
+    attempt = session.get_one(Attempt, (work.job_id, work.attempt))
+    artifact_rows.reveal(session, work.job_id, outcome.artifacts, node_outputs.stored_folders(attempt))
+    if ending.state is JobState.COMPLETED and work.is_training:
+        node_outputs.note_missing(session, attempt, actor=work.actor)
+
+
+def end_others(db: Database, work: WorkOrder, outcome: Outcome) -> None:
     """Tell the other parts to end: the first part ended with ``outcome`` and has waited long enough for them."""
     with db.write() as session:
         attempt = session.get_one(Attempt, (work.job_id, work.attempt), with_for_update=True, populate_existing=True)
@@ -102,7 +114,8 @@ def end_part(
     known, this = _known(attempt), _end(session, outcome)
     if not others_run(session, lease):
         _take_out_of_service(session, attempt, outcome, actor)
-        is_done = lease.part == 0 and outcome.kind == "completed" and _does_not_matter(known)
+        stays_completed = _does_not_matter(known) and not node_outputs.is_one_lost(attempt)
+        is_done = lease.part == 0 and outcome.kind == "completed" and stays_completed
         whole = replace(outcome if is_done else _of_all(known, this), left_behind=False)
         return end_attempt(session, job, attempt.number, whole, backoff, actor=actor)
     if outcome.kind != "completed" and outcome.exit_code != 0:

@@ -13,7 +13,7 @@ from app.domain.errors import LeaseLost
 from app.domain.lifecycle.states import HELD
 from app.models import Attempt, InteractiveEndpoint, Job
 from app.models.base import utc_now
-from app.services.attempts.work_orders import Work
+from app.services.attempts.work_orders import WorkOrder
 from app.services.lifecycle import transitions
 
 
@@ -42,7 +42,7 @@ def local_socket(data_dir: Path, job_id: str, attempt: int, part: int) -> Path:
     return data_dir / "run" / "jobs" / job_id / f"{name}.taken" / "relay.sock"
 
 
-def record(db: Database, work: Work, *, address: str = "", port: int = 0, message: str = "") -> None:
+def record(db: Database, work: WorkOrder, *, address: str = "", port: int = 0, message: str = "") -> None:
     """Record where this part is reached, or why not. Raises LeaseLost when the attempt is no longer the job's."""
     with db.write() as session:
         job = transitions.load_for_change(session, work.job_id)

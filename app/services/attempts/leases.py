@@ -107,6 +107,7 @@ _REQUESTS = select(
     Job.pause_force,
     Job.checkpoint_requests,
     Job.fence,
+    Job.current_step,
     (Job.interactive_attempt == Job.attempt).label("interactive"),
     (Job.release_attempt == Job.attempt).label("release"),
     _ON_PREEMPTION.label("preemption"),
@@ -137,6 +138,7 @@ class ControlRequests:
     part_ended: str = ""  # node of the gang whose part has ended, so that this one must end, too
     interactive: bool = False  # people ask to reach the sandbox of this attempt
     release: bool = False  # its sandbox, which stays after a failure, may go
+    current_step: int = 0  # of the job, which only the first part of a gang knows by itself
 
 
 class LiveLease(NamedTuple):
@@ -301,6 +303,7 @@ def renew(db: Database, *, lease_id: str, fence: int, ran_seconds: float) -> Con
             part_ended="" if row.ending is None else row.ending["node"],
             interactive=bool(row.interactive),
             release=bool(row.release),
+            current_step=row.current_step or 0,
         )
 
 

@@ -9,13 +9,13 @@ from app.database.engine import Database
 from app.domain.errors import Cause, LeaseLost, what_to_do
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.outcomes import Outcome
-from app.domain.lifecycle.retry_policy import Backoff, Policy
+from app.domain.lifecycle.retry_policy import Backoff, RecoveryPolicy
 from app.domain.lifecycle.states import HELD, JobState
 from app.models import Attempt, Job, Lease
 from app.models.base import database_now, utc_now
 from app.services.attempts import completion, gang_parts
 from app.services.attempts.completion import Ending
-from app.services.attempts.work_orders import Work
+from app.services.attempts.work_orders import WorkOrder
 from app.services.lifecycle import transitions
 
 CAUSE: Cause = "OUTCOME_ERROR"
@@ -27,7 +27,7 @@ def outcome_of(kind: str, error: Exception, *, left_behind: bool = False) -> Out
     return Outcome(kind="failed", cause=CAUSE, message=message, left_behind=left_behind)
 
 
-def finish(db: Database, work: Work, outcome: Outcome, backoff: Backoff) -> Ending | None:
+def finish(db: Database, work: WorkOrder, outcome: Outcome, backoff: Backoff) -> Ending | None:
     """End the supervisor's part of the attempt when its regular completion failed. Raises LeaseLost."""
     with db.write() as session:
         job = transitions.load_for_change(session, work.job_id)
@@ -54,7 +54,7 @@ def end(session: Session, job: Job, lease: Lease, outcome: Outcome, backoff: Bac
     state, changes = _next(session, job, outcome.message, backoff)
     attempt.ended_at, attempt.cause, attempt.end_reason = utc_now(), CAUSE, outcome.message
     attempt.end_step = max(job.current_step, attempt.start_step)
-    attempt.policy = attempt.end_recover = Policy.RESCHEDULE if state is JobState.QUEUED else None
+    attempt.policy = attempt.end_recover = RecoveryPolicy.RESCHEDULE if state is JobState.QUEUED else None
     completion.free(session, job.id, attempt.number)
     transitions.record_event(
         session,

@@ -7,7 +7,15 @@ from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from app.domain.lifecycle.events import EventType
-from app.domain.lifecycle.retry_policy import Backoff, History, Policy, Recovery, Rule, recover, rule_of
+from app.domain.lifecycle.retry_policy import (
+    Backoff,
+    Recovery,
+    RecoveryHistory,
+    RecoveryPolicy,
+    RecoveryRule,
+    recover,
+    rule_of,
+)
 from app.domain.lifecycle.states import RUNNING, JobState
 from app.domain.spec.frameworks.custom import retries_on_error, retries_on_hang
 from app.domain.spec.hyperparameters import parsing
@@ -23,7 +31,7 @@ LEAVING = ("draining", "drained", "quarantined")
 RESTARTED = "restarted"  # ModelArts' name for an attempt that was restarted in place
 SCHEDULED = "init_or_rescheduled"
 # Policies of an attempt that was rescheduled after a failure.
-_RESCHEDULED = (Policy.RESCHEDULE, Policy.RESCHEDULE_ELSEWHERE)
+_RESCHEDULED = (RecoveryPolicy.RESCHEDULE, RecoveryPolicy.RESCHEDULE_ELSEWHERE)
 
 
 def recovery_of(
@@ -43,8 +51,8 @@ def recovery_of(
     retries_scripts = retries_on_error(job.document)
     rule = rule_of(cause, retries_scripts=retries_scripts)
     if rule is None:
-        return recover(cause, History(max_retries=job.max_retries), backoff)
-    history = History(
+        return recover(cause, RecoveryHistory(max_retries=job.max_retries), backoff)
+    history = RecoveryHistory(
         max_retries=job.max_retries,
         retries_used=job.retries_used,
         in_place_restarts=job.in_place_restarts,
@@ -77,19 +85,19 @@ def consequences(
     changes: dict[str, Any] = {}
     if recovery.is_counted:
         changes["retries_used"] = job.retries_used + 1
-        if recovery.policy is Policy.RESTART:
+        if recovery.policy is RecoveryPolicy.RESTART:
             changes["in_place_restarts"] = job.in_place_restarts + 1
     if recovery.cause == "HANG":
         changes["hangs"] = job.hangs + 1
-    rule = rule_of(recovery.cause, retries_scripts=retries_on_error(job.document)) or Rule()
+    rule = rule_of(recovery.cause, retries_scripts=retries_on_error(job.document)) or RecoveryRule()
     if rule.takes_host_down:
         changes["host_losses"] = job.host_losses + 1
     if rule.waits_for_disk:
         changes["disk_waits"] = job.disk_waits + 1
-        if recovery.policy is Policy.RESCHEDULE_ELSEWHERE:
+        if recovery.policy is RecoveryPolicy.RESCHEDULE_ELSEWHERE:
             others = [name for name in job.no_room_on if name not in blamed]
             changes["no_room_on"] = [*others, *blamed]
-    elif recovery.policy is Policy.RESCHEDULE_ELSEWHERE:
+    elif recovery.policy is RecoveryPolicy.RESCHEDULE_ELSEWHERE:
         changes["excluded_nodes"] = sorted({*job.excluded_nodes, *blamed})
     if recovery.adjustments is not None:
         changes["adjustments"] = dict(recovery.adjustments)

@@ -11,7 +11,7 @@ from typing import Any
 from app.database.engine import Database
 from app.domain.errors import LeaseLost
 from app.models import Attempt
-from app.services.attempts.work_orders import Work
+from app.services.attempts.work_orders import WorkOrder
 from app.services.lifecycle import transitions
 
 
@@ -24,36 +24,36 @@ class RendezvousAddress:
     checkpoint_id: str | None
 
 
-def report_prepared(db: Database, work: Work) -> bool:
+def report_prepared(db: Database, work: WorkOrder) -> bool:
     """Report this part as prepared. Idempotent. Raises LeaseLost when the attempt is no longer current."""
     change(db, work, lambda state: {**state, "prepared": sorted({*state.get("prepared", ()), work.part})})
     return True
 
 
-def are_others_prepared(db: Database, work: Work) -> bool:
+def are_others_prepared(db: Database, work: WorkOrder) -> bool:
     """Whether all other parts of the attempt are prepared."""
     return set(range(len(work.node_names))) - {work.part} <= set(read(db, work).get("prepared", ()))
 
 
-def publish_address(db: Database, work: Work, place: RendezvousAddress) -> RendezvousAddress:
+def publish_address(db: Database, work: WorkOrder, place: RendezvousAddress) -> RendezvousAddress:
     """Publish the address. Idempotent. Raises LeaseLost when the attempt is no longer current."""
     change(db, work, lambda state: {**state, "place": asdict(place)})
     return place
 
 
-def place(db: Database, work: Work) -> RendezvousAddress | None:
+def place(db: Database, work: WorkOrder) -> RendezvousAddress | None:
     """Read the published address; None until the first node has published it."""
     stored = read(db, work).get("place")
     return RendezvousAddress(**stored) if stored is not None else None
 
 
-def read(db: Database, work: Work) -> dict[str, Any]:
+def read(db: Database, work: WorkOrder) -> dict[str, Any]:
     """What the parts have written so far."""
     with db.read() as session:
         return session.get_one(Attempt, (work.job_id, work.attempt)).rendezvous or {}
 
 
-def change(db: Database, work: Work, changed: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+def change(db: Database, work: WorkOrder, changed: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     """Write what a part has to say. Raises LeaseLost when the attempt is no longer current."""
     with db.write() as session:
         job = transitions.load_for_change(session, work.job_id)  # serializes writers, so that no update is lost

@@ -10,7 +10,7 @@ from typing import Any
 
 from app.database.engine import Database
 from app.services.attempts import rendezvous
-from app.services.attempts.work_orders import Work
+from app.services.attempts.work_orders import WorkOrder
 
 PLACES, PROGRESS = "places", "roles"  # keys of Attempt.rendezvous, each with one entry for a part
 
@@ -32,30 +32,30 @@ class PartProgress:
     work_ended: bool = False
 
 
-def report_places(db: Database, work: Work, places: Sequence[InstancePlace]) -> bool:
+def report_places(db: Database, work: WorkOrder, places: Sequence[InstancePlace]) -> bool:
     """Write where this part's instances can be reached. Idempotent. Raises LeaseLost."""
     _write(db, work, PLACES, [asdict(each) for each in places])
     return True
 
 
-def places(db: Database, work: Work) -> tuple[InstancePlace, ...]:
+def places(db: Database, work: WorkOrder) -> tuple[InstancePlace, ...]:
     """Those that the parts have written, in any order."""
     written = rendezvous.read(db, work).get(PLACES, {})
     return tuple(InstancePlace(**each) for part in written.values() for each in part)
 
 
-def report_progress(db: Database, work: Work, progress: PartProgress) -> None:
+def report_progress(db: Database, work: WorkOrder, progress: PartProgress) -> None:
     """Write how far this part's instances are. Idempotent. Raises LeaseLost."""
     _write(db, work, PROGRESS, {"started": sorted(progress.started), "work_ended": progress.work_ended})
 
 
-def progress_of_parts(db: Database, work: Work) -> list[PartProgress]:
+def progress_of_parts(db: Database, work: WorkOrder) -> list[PartProgress]:
     """How far the instances of each part are."""
     written = rendezvous.read(db, work).get(PROGRESS, {})
     return [_progress(written.get(str(part), {})) for part in range(len(work.node_names))]
 
 
-def started_roles(work: Work, parts: Iterable[PartProgress]) -> set[str]:
+def started_roles(work: WorkOrder, parts: Iterable[PartProgress]) -> set[str]:
     """The roles of which every instance has started."""
     started = {key for part in parts for key in part.started}
     missing = {each.role for each in work.all_instances if (each.role, each.index) not in started}
@@ -67,5 +67,5 @@ def _progress(written: Mapping[str, Any]) -> PartProgress:
     return PartProgress(started=started, work_ended=written.get("work_ended", False))
 
 
-def _write(db: Database, work: Work, key: str, value: object) -> None:
+def _write(db: Database, work: WorkOrder, key: str, value: object) -> None:
     rendezvous.change(db, work, lambda state: {**state, key: {**state.get(key, {}), str(work.part): value}})

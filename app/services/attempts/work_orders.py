@@ -36,7 +36,7 @@ from app.services.nodes.stuck_devices import HeldDevices
 
 __all__ = [
     "Ending",
-    "Work",
+    "WorkOrder",
     "end_attempt",
     "enter",
     "enter_phase",
@@ -61,7 +61,7 @@ _WORKS_IN = {TRAINING: JobState.TRAINING, REPLICA: JobState.SERVING}  # by kind 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Work:
+class WorkOrder:
     """All a supervisor needs to run one attempt; ``sealed_secrets`` is decrypted only on the node."""
 
     job_id: str
@@ -150,7 +150,7 @@ class Work:
         return processes_per_node(self.document, devices=len(self.devices))
 
 
-def load_work(db: Database, job_id: str, attempt: int, *, node: str | None = None) -> Work:
+def load_work(db: Database, job_id: str, attempt: int, *, node: str | None = None) -> WorkOrder:
     """Load the work order of a claimed attempt; stores the job's threads per rank and its first node's presets.
 
     In a gang each node has its own number of threads, by its cores. ``node`` selects the part of a gang; None selects
@@ -176,7 +176,7 @@ def load_work(db: Database, job_id: str, attempt: int, *, node: str | None = Non
         if job.node_defaults is None:
             # Of the first node, even if another part of the gang loads its work order first.
             job.node_defaults = limits_of(session.get_one(Node, record.node_names[0]).limits).job_defaults
-        return Work(
+        return WorkOrder(
             **_job_fields(session, job),
             attempt=attempt,
             fence=lease.fence,
@@ -213,7 +213,9 @@ def _job_fields(session: Session, job: Job) -> dict[str, Any]:
     }
 
 
-def enter_phase(db: Database, work: Work, to: JobState, *, message: str = "", start_step: int | None = None) -> None:
+def enter_phase(
+    db: Database, work: WorkOrder, to: JobState, *, message: str = "", start_step: int | None = None
+) -> None:
     """Move the job to the phase that its trainer reports; a no-op when it is there already.
 
     After a restart in place the job is still in the state in which the previous attempt ended.
@@ -224,7 +226,7 @@ def enter_phase(db: Database, work: Work, to: JobState, *, message: str = "", st
 
 
 def enter(
-    session: Session, job: Job, work: Work, to: JobState, *, message: str = "", start_step: int | None = None
+    session: Session, job: Job, work: WorkOrder, to: JobState, *, message: str = "", start_step: int | None = None
 ) -> None:
     """The same for the locked job, in the caller's transaction."""
     if job.state is not to or job.fence != work.fence:
@@ -246,14 +248,14 @@ def can_save_on_request(session: Session, job_id: str) -> bool:
     return session.scalar(query) is True
 
 
-def note_can_checkpoint(db: Database, work: Work, *, can: bool) -> None:
+def note_can_checkpoint(db: Database, work: WorkOrder, *, can: bool) -> None:
     """Record the script's report whether it saves on request."""
     mine = (Attempt.job_id == work.job_id) & (Attempt.number == work.attempt) & (Attempt.fence == work.fence)
     with db.write() as session:
         session.execute(update(Attempt).where(mine).values(can_checkpoint=can))
 
 
-def finish(db: Database, work: Work, outcome: Outcome, backoff: Backoff, *, may_restart: bool = False) -> Ending:
+def finish(db: Database, work: WorkOrder, outcome: Outcome, backoff: Backoff, *, may_restart: bool = False) -> Ending:
     """End the attempt and move the job on, in one transaction; if artifacts are many, their rows are written before.
 
     ``may_restart``: the caller can run the next attempt in place. If it is to do so, the result names that attempt, and
@@ -324,7 +326,7 @@ def _threads_per_rank(session: Session, job: Job, home: Node, *, devices: int, s
     return preset or max(1, home.cpu_cores * share * devices // (WHOLE * len(home.devices) * ranks))
 
 
-def _mark_training(session: Session, job: Job, attempt: Attempt, work: Work, start_step: int) -> None:
+def _mark_training(session: Session, job: Job, attempt: Attempt, work: WorkOrder, start_step: int) -> None:
     attempt.trained_at = utc_now()
     if job.current_step == attempt.start_step:  # nothing was reported yet, and the start step was an estimate
         job.current_step = start_step

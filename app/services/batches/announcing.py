@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 from app.domain.batches.events import BatchEventType
 from app.domain.ids import new_id
 from app.models import Batch
-from app.services.lifecycle.outbox import Outgoing, enqueue_events, shown_time
+from app.services.lifecycle.outbox import OutgoingEvent, enqueue_events, shown_time
 
 ACTOR = "batches"  # the coordinator, which ends batches
 
@@ -15,7 +15,9 @@ ACTOR = "batches"  # the coordinator, which ends batches
 def announce(session: Session, batch: Batch) -> None:
     """Once, by the caller that has ended the batch and holds its row; its files and counts are set."""
     event_id, kind = new_id("evt"), BatchEventType(f"batch.{batch.status}")
-    enqueue_events(session, batch.project, [Outgoing(event_id, kind, None, lambda: _payload(batch, event_id, kind))])
+    enqueue_events(
+        session, batch.project, [OutgoingEvent(event_id, kind, None, lambda: _payload(batch, event_id, kind))]
+    )
 
 
 def _payload(batch: Batch, event_id: str, kind: BatchEventType) -> dict[str, Any]:

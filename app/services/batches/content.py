@@ -9,7 +9,7 @@ from app.domain.files.content import GZIP, ZSTD
 from app.domain.files.lines import Line, lines
 from app.models import Batch
 from app.services.requests.control_plane import ControlPlane
-from app.storage.keys import user_file_key
+from app.storage.object_keys import user_file_key
 
 _PIECE_BYTES = 1 << 20
 
@@ -18,7 +18,7 @@ class ContentMissing(NotFound):
     """The storage does not have the file with the requests."""
 
 
-class Interrupted(Exception):
+class StepInterrupted(Exception):
     """This process stops, or leads no more; the next step of the batch begins again what it was at."""
 
 

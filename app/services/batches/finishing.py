@@ -18,7 +18,7 @@ from app.models import Batch, BatchJob, Job
 from app.models.base import utc_now
 from app.services.access import projects
 from app.services.batches import content, rows, stored_rows
-from app.services.batches.content import ContentMissing, Interrupted
+from app.services.batches.content import ContentMissing, StepInterrupted
 from app.services.batches.merging import Lost, merged
 from app.services.files import creation, hidden_rows
 from app.services.files.incoming import Incoming, StoredContent
@@ -62,7 +62,7 @@ def advance(
 ) -> None:
     """Cancel what still runs; once nothing does, write the files and end the batch.
 
-    Raises Interrupted when ``keep_on`` says no while the files are written.
+    Raises StepInterrupted when ``keep_on`` says no while the files are written.
     """
     running = [job for _, job in jobs if job is not None and job.state not in TERMINAL]
     for job in running:
@@ -152,7 +152,7 @@ def _write(
             stack.enter_context(closing(stream))
         for number, line in enumerate(merged(batch.id, requests, streams, lambda model: lost.get(model, never))):
             if number % _LINES_BETWEEN_CHECKS == 0 and not keep_on():
-                raise Interrupted
+                raise StepInterrupted
             files[line.is_answer].write(line.content)
         output, errors = files[True].finish(), files[False].finish()
         counted = {"completed": files[True].lines, "failed": files[False].lines}

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from app.domain.errors import ModelNotFound, NotFound, TrainyardError
+from app.domain.errors import Conflict, NamedModelNotFound, NotFound, TrainyardError
 from app.domain.spec.inference import EMBED, EMBEDDINGS, GENERATE
 from app.domain.spec.locations import paths
 from app.domain.spec.model import BaseModel, JobDocument
@@ -14,7 +14,7 @@ from app.models import Service
 from app.security.permissions import Caller
 from app.services.inference.models import WantedModel
 from app.services.jobs.made_models import LOADING
-from app.services.model_registry import resolving
+from app.services.model_registry import permissions, resolving
 from app.services.requests.control_plane import ControlPlane
 from app.services.serving import documents, routing
 from app.services.serving.routing import Route
@@ -36,14 +36,20 @@ class Meant:
 def meant(plane: ControlPlane, session: Session, caller: Caller, name: str, endpoint: str) -> Meant:
     """In this order: a service's name, SERVICE/JOB, a registered name, a fine-tune, a job, a place.
 
-    Raises ModelNotFound with the names there are, and Conflict for a model that can't be used, or that answers other
-    requests.
+    Raises NamedModelNotFound with the names there are, and Conflict for a model that can't be used, or that answers
+    other requests, or that another project only lets be asked.
     """
     project = caller.home_project
     task = EMBED if endpoint == EMBEDDINGS else GENERATE
     route = routing.by_name(session, caller, project, name, task)
     if route is not None:
         return _of_service(plane, session.get_one(Service, route.service_id), route)
+    if (shared := permissions.shared(session, project, name)) is not None:
+        raise Conflict(
+            f"{name} is a model of the project {shared.owner}, which lets this project ask it and not run it: a batch "
+            "is answered by a job that loads the model. Ask it by single requests",
+            field="model",
+        )
     try:
         meaning = resolving.meaning(session, caller, project, routing.native_name(name))
     except NotFound as error:
@@ -81,7 +87,7 @@ def _require_place(plane: ControlPlane, session: Session, caller: Caller, name: 
     absent = routing.missing(session, caller, caller.home_project, name)
     if "/" not in name:
         hint = "an id of the hub without an owner is registered first, by trainyard models add"
-        raise ModelNotFound(f"{absent.message}; {hint}", field=absent.field) from None
+        raise NamedModelNotFound(f"{absent.message}; {hint}", field=absent.field) from None
     if not name.isprintable():
         raise absent
     try:

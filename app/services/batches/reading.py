@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from app.domain.files.lines import Line
 from app.models import Batch
 from app.services.batches import content
-from app.services.batches.content import Interrupted
+from app.services.batches.content import StepInterrupted
 from app.services.requests.control_plane import ControlPlane
 
 MOST_OPEN = 16  # of batches that are validated at the same time; others wait for one of these to end
@@ -17,7 +17,7 @@ _LINES_BETWEEN_CHECKS = 1000
 
 
 @dataclass
-class Opened:
+class LineReader:
     """A file that is read up to a line. ``bytes_read``: those of its lines, unpacked."""
 
     lines: Generator[Line]
@@ -35,12 +35,12 @@ class Opened:
 
 class Reading:
     def __init__(self) -> None:
-        self._opened: dict[str, Opened] = {}
+        self._opened: dict[str, LineReader] = {}
 
-    def of(self, plane: ControlPlane, batch: Batch, keep_on: Callable[[], bool]) -> Opened | None:
+    def of(self, plane: ControlPlane, batch: Batch, keep_on: Callable[[], bool]) -> LineReader | None:
         """The file after the lines that are checked; None while too many others are open.
 
-        Raises ContentMissing, and Interrupted when ``keep_on`` says no.
+        Raises ContentMissing, and StepInterrupted when ``keep_on`` says no.
         """
         opened = self._opened.get(batch.id)
         if opened is not None and opened.lines_read == batch.checked_lines:
@@ -48,10 +48,10 @@ class Reading:
         self.close(batch.id)
         if len(self._opened) >= MOST_OPEN:
             return None
-        opened = self._opened[batch.id] = Opened(content.lines_of(plane, batch))
+        opened = self._opened[batch.id] = LineReader(content.lines_of(plane, batch))
         for number in range(batch.checked_lines):
             if number % _LINES_BETWEEN_CHECKS == 0 and not keep_on():
-                raise Interrupted
+                raise StepInterrupted
             opened.read()
         return opened
 

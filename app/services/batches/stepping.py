@@ -11,8 +11,8 @@ from app.domain.errors import TrainyardError
 from app.domain.lifecycle.states import TERMINAL
 from app.models import Batch, BatchJob, Job
 from app.models.base import utc_now
-from app.services.batches import finishing, launching, progress, rows, validating
-from app.services.batches.content import Interrupted
+from app.services.batches import batch_jobs, finishing, progress, rows, validating
+from app.services.batches.content import StepInterrupted
 from app.services.batches.reading import Reading
 from app.services.batches.validating import BodyCheck
 from app.services.requests.control_plane import ControlPlane
@@ -42,7 +42,7 @@ def step_all(
             return False
         try:
             has_more = step(plane, batch_id, check, keep_on, reading) or has_more
-        except Interrupted:
+        except StepInterrupted:
             return False
         except TrainyardError as error:  # a storage that does not answer, above all
             logger.warning("batch %s can't advance yet", batch_id, exc_info=True)
@@ -87,7 +87,7 @@ def step(
 def _run(plane: ControlPlane, batch: Batch) -> None:
     jobs, are_submitted = _jobs(plane, batch), True
     if len(jobs) < len(batch.models) and utc_now() < batch.expires_at:
-        are_submitted = launching.launch(plane, batch)
+        are_submitted = batch_jobs.launch(plane, batch)
         jobs = _jobs(plane, batch)
     is_over = len(jobs) == len(batch.models) and all(job is None or job.state in TERMINAL for _, job in jobs)
     progress.count(plane, batch, jobs)

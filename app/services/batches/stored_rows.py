@@ -11,7 +11,7 @@ from app.domain.lifecycle.states import JobState
 from app.models import Job, Shard
 from app.services.batches.merging import Row
 from app.services.requests.control_plane import ControlPlane
-from app.storage.keys import artifacts_key
+from app.storage.object_keys import artifacts_key
 
 _SUFFIX, _STEM = ".jsonl", "part-"
 

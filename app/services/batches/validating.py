@@ -12,7 +12,7 @@ from app.domain.batches.documents import job_document
 from app.domain.batches.limits import LONGEST_MODEL, MOST_BYTES, MOST_MODELS, MOST_PROBLEMS
 from app.domain.batches.problems import Problem, of_inspection, problem
 from app.domain.batches.states import BatchState
-from app.domain.errors import Conflict, InvalidRequest, LimitExceeded, ModelNotFound, NotFound, Unauthenticated
+from app.domain.errors import Conflict, InvalidRequest, LimitExceeded, NamedModelNotFound, NotFound, Unauthenticated
 from app.domain.files.inspection import shown
 from app.domain.files.lines import BadLine, Line, record_of
 from app.domain.files.purposes import ERROR, UPLOADED_STATUS
@@ -20,7 +20,7 @@ from app.models import Batch, File
 from app.models.base import utc_now
 from app.services.batches import models, rows
 from app.services.batches.creation import PARTS
-from app.services.batches.reading import Opened, Reading
+from app.services.batches.reading import LineReader, Reading
 from app.services.inference import submission
 from app.services.inference.submission import NewInference
 from app.services.requests.control_plane import ControlPlane
@@ -47,7 +47,7 @@ class _Slice:
 
 
 def advance(plane: ControlPlane, batch: Batch, check: BodyCheck, keep_on: Callable[[], bool], reading: Reading) -> bool:
-    """Check the next requests; whether there is more to do at once. Raises Interrupted when ``keep_on`` says no."""
+    """Check the next requests; whether there is more to do at once. Raises StepInterrupted when ``keep_on`` says no."""
     with plane.db.read() as session:
         file = session.get(File, batch.input_file_id)
     if file is None:
@@ -72,7 +72,7 @@ def advance(plane: ControlPlane, batch: Batch, check: BodyCheck, keep_on: Callab
     return True
 
 
-def _checked(plane: ControlPlane, batch: Batch, opened: Opened, check: BodyCheck) -> _Slice:
+def _checked(plane: ControlPlane, batch: Batch, opened: LineReader, check: BodyCheck) -> _Slice:
     found = _Slice(batch.checked_lines, dict(batch.models), list(batch.problems))
     found.refused = {each["model"] for each in found.problems if "model" in each}
     ends_at = time.monotonic() + SLICE_SECONDS
@@ -130,7 +130,7 @@ def _refused_model(plane: ControlPlane, batch: Batch, name: str, line: int, foun
         plan(plane, batch, name)
     except (LimitExceeded, Unauthenticated):
         return None  # the submission of its jobs finds out
-    except (ModelNotFound, NotFound) as error:
+    except (NamedModelNotFound, NotFound) as error:
         return problem("model_not_found", error.message, param=MODEL, line=line)
     except (InvalidRequest, Conflict) as error:
         return _of_job(error, line)

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from app.domain.errors import BadSpec, IllegalTransition, NotFound, TrainyardError
 from app.domain.evaluations import catalog, comparison, open_metrics
 from app.domain.evaluations.catalog import BadBenchmark
-from app.domain.evaluations.metric import Metric
+from app.domain.evaluations.metric import MetricDefinition
 from app.domain.evaluations.results import samples_file
 from app.domain.evaluations.samples import Sample
 from app.domain.json_numbers import json_number
@@ -22,7 +22,7 @@ from app.security.permissions import Caller
 from app.services.evaluations import listing
 from app.services.evaluations.listing import EvaluationDetails
 from app.services.jobs.details import details_of
-from app.storage.keys import artifact_key
+from app.storage.object_keys import artifact_key
 from app.storage.storage import Storage
 
 FEWEST, MOST = 2, 8
@@ -46,7 +46,7 @@ class Evaluated:
     def benchmark(self, label: str) -> Benchmark | None:
         return next((each for each in self.details.section.benchmarks if catalog.label(each.name) == label), None)
 
-    def metrics(self, name: str) -> Sequence[Metric]:
+    def metrics(self, name: str) -> Sequence[MetricDefinition]:
         """Those of the benchmark; of `judge` and tasks of the harness those that it has measured here."""
         try:
             kind = catalog.find(name)
@@ -55,8 +55,10 @@ class Evaluated:
         found = open_metrics.measured(kind, self.details.results.get(name, {}).get("metrics", {}))
         return found or kind.metrics
 
-    def value(self, name: str, metric: str) -> Any:  # noqa: ANN401  a number, the name of one that is not finite, or None
-        return self.details.results.get(name, {}).get("metrics", {}).get(metric, {}).get("value")
+    def value(self, name: str, metric: str) -> float | str | None:
+        """A number, the name of one that is not finite, or None."""
+        found: float | str | None = self.details.results.get(name, {}).get("metrics", {}).get(metric, {}).get("value")
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,13 +126,13 @@ def _benchmark(
         }
 
 
-def _as_scored(name: str, metrics: Sequence[Metric], samples: Sequence[Sample]) -> Sequence[Metric]:
+def _as_scored(name: str, metrics: Sequence[MetricDefinition], samples: Sequence[Sample]) -> Sequence[MetricDefinition]:
     if catalog.find(name).metrics:
         return metrics
     return [open_metrics.of_samples(each, samples) for each in metrics]
 
 
-def _difference(metric: Metric, before: _Samples, after: _Samples, base: Evaluated) -> dict[str, Any] | None:
+def _difference(metric: MetricDefinition, before: _Samples, after: _Samples, base: Evaluated) -> dict[str, Any] | None:
     pairs = comparison.paired(before.samples, after.samples)
     found = comparison.compare(metric, pairs, base.details.section.seed) if pairs else None
     if found is None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from app.domain.errors import BadSpec, ModelNotFound
+from app.domain.errors import BadSpec, NamedModelNotFound
 from app.domain.evaluations.judging import JUDGE, LONGEST_VERDICT, MAX_TOKENS, SERVICE
 from app.domain.serving.document import ServiceDocument
 from app.domain.spec.inference import GENERATE
@@ -15,7 +15,7 @@ from app.security.permissions import Caller, Permission
 
 
 def refuse_missing(session: Session, caller: Caller, project: str, benchmarks: Sequence[PlannedBenchmark]) -> None:
-    """Raise Forbidden, ModelNotFound, or BadSpec for a service that makes no text, or only shorter ones.
+    """Raise Forbidden, NamedModelNotFound, or BadSpec for a service that makes no text, or only shorter ones.
 
     A judge that is named by `model` is found when it is asked: its name may be that of anything that requests name.
     """
@@ -33,7 +33,7 @@ def _service(session: Session, project: str, name: str, place: str) -> Service:
     of_name = select(Service).where(Service.project == project, Service.name == name, Service.ended_at.is_(None))
     service = session.scalar(of_name) if name.isprintable() else None
     if service is None:
-        raise ModelNotFound(
+        raise NamedModelNotFound(
             f"the project {project} has no service {name[:64]!r}; list them with GET /v1/services",
             field=f"benchmarks.{place}",
         )

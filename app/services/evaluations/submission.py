@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from app.domain.evaluations.documents import Options, Subject, document
+from app.domain.evaluations.documents import EvaluationOptions, Subject, document
 from app.domain.evaluations.rules import refuse_unfit
 from app.domain.spec.inference import GENERATE
 from app.domain.spec.model import JobDocument, PlannedBenchmark
@@ -16,7 +16,7 @@ from app.services.inference import models, service_models
 from app.services.inference.models import WantedModel
 from app.services.inference.submission import as_submitted, fields_as_submitted
 from app.services.jobs import dry_run, submission
-from app.services.jobs.dry_run import Plan
+from app.services.jobs.dry_run import DryRunPlan
 from app.services.jobs.submission import Origin
 from app.services.requests.control_plane import ControlPlane
 from app.services.requests.idempotency import OnWritten, not_stored
@@ -30,7 +30,7 @@ class EvaluationRequest:
 
     model: WantedModel
     benchmarks: Sequence[PlannedBenchmark]
-    options: Options
+    options: EvaluationOptions
 
 
 def submit(
@@ -62,7 +62,7 @@ def plan(
     *,
     project: str | None = None,
     forwarded: Mapping[str, str] = MappingProxyType({}),
-) -> Plan:
+) -> DryRunPlan:
     """A dry run. Raises what `submit` would raise."""
     made = _document(plane, caller, request, project)
     with fields_as_submitted(lambda field: _asked(field, made)):

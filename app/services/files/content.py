@@ -4,7 +4,7 @@ from typing import BinaryIO
 
 from app.models import File
 from app.services.requests.control_plane import ControlPlane
-from app.storage.keys import user_file_key
+from app.storage.object_keys import user_file_key
 
 
 def opened(plane: ControlPlane, file: File, offset: int = 0) -> BinaryIO:

@@ -14,11 +14,11 @@ from app.models.base import utc_now
 from app.security.permissions import Caller
 from app.services.access import projects
 from app.services.files import hidden_rows, inspection_requests, storage_quota
-from app.services.files.incoming import Incoming, Place, StoredContent
+from app.services.files.incoming import Incoming, StoredContent, UploadTarget
 from app.services.lifecycle import audit
 from app.services.requests.control_plane import ControlPlane
 from app.services.requests.idempotency import OnWritten, not_stored
-from app.storage.keys import user_file_key
+from app.storage.object_keys import user_file_key
 
 MOST_FILENAME_CHARACTERS = 255
 
@@ -55,8 +55,8 @@ def receive(plane: ControlPlane, caller: Caller, project: str, *, max_bytes: int
     return Incoming(plane, place_of(file_id, project, max_bytes=max_bytes, free_bytes=free))
 
 
-def place_of(file_id: str, project: str, *, max_bytes: int, free_bytes: int | None) -> Place:
-    return Place(
+def place_of(file_id: str, project: str, *, max_bytes: int, free_bytes: int | None) -> UploadTarget:
+    return UploadTarget(
         id=file_id,
         key=user_file_key(project, file_id),
         project=project,

@@ -8,18 +8,15 @@ import logging
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import String, and_, cast, delete, or_, select
+from sqlalchemy import and_, delete, or_, select
 from sqlalchemy.orm import Session
 
 from app.database.engine import Database
-from app.domain.batches import states as batch_states
 from app.domain.errors import TrainyardError
-from app.domain.lifecycle import states
-from app.domain.sweeps import states as sweep_states
-from app.models import Batch, File, Job, Sweep, Upload, UploadPart
+from app.models import File, Upload, UploadPart
 from app.models.base import utc_now
-from app.services.files import inspection_requests
-from app.storage.keys import upload_parts_key, user_file_key
+from app.services.files import inspection_requests, references
+from app.storage.object_keys import upload_parts_key, user_file_key
 from app.storage.storage import Storage
 
 log = logging.getLogger(__name__)
@@ -27,38 +24,6 @@ log = logging.getLogger(__name__)
 ROWS_AT_ONCE = 100  # storage may be slow, and a stopping coordinator waits for the round
 # Longer than a request that adds a part may take: what it leaves is deleted with the row of its upload.
 UPLOADS_KEPT = timedelta(hours=24)
-
-
-def user_of(session: Session, file: File) -> str | None:
-    """A batch, a job or a sweep that has not ended and names the file."""
-    of_file = Batch.input_file_id == file.id, Batch.status.not_in(batch_states.ENDED)
-    if batch := session.scalar(select(Batch.id).where(*of_file).limit(1)):
-        return f"batch {batch}"
-    quoted = f'"{file.id}"'  # a whole value of the document
-    job = session.scalar(
-        select(Job.id)
-        .where(
-            Job.project == file.project,
-            Job.status.not_in(states.TERMINAL),
-            cast(Job.spec, String).contains(quoted, autoescape=True),
-        )
-        .limit(1)
-    )
-    if job is not None:
-        return f"job {job}"
-    sweep = session.scalar(
-        select(Sweep.id)
-        .where(
-            Sweep.project == file.project,
-            Sweep.status.not_in(sweep_states.TERMINAL),
-            or_(
-                cast(Sweep.base, String).contains(quoted, autoescape=True),
-                cast(Sweep.spec, String).contains(quoted, autoescape=True),
-            ),
-        )
-        .limit(1)
-    )
-    return f"sweep {sweep}" if sweep is not None else None
 
 
 @dataclass
@@ -73,12 +38,12 @@ def drop_file(db: Database, storage: Storage, file_id: str) -> bool:
     """Delete an expired file, unless something still needs it. A failure is logged and left to a later round."""
     with db.read() as session:  # the search may take long, and SQLite has one writer
         file = session.get(File, file_id)
-        if file is None or user_of(session, file) is not None:
+        if file is None or references.user_of(session, file) is not None:
             return False
     with db.write() as session:
         file = session.get(File, file_id, with_for_update=True, populate_existing=True)
         # A submission that locked the file before it expired is stored by now.
-        if file is None or not _is_expired(file) or user_of(session, file) is not None:
+        if file is None or not _is_expired(file) or references.user_of(session, file) is not None:
             return False
         file.expires_at = file.created_at  # expired by the clock of every host: from here on no job gets it
         key = user_file_key(file.project, file.id)

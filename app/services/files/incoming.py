@@ -14,7 +14,7 @@ from app.database.engine import Database
 from app.domain.errors import Conflict, NotFound, TooLarge, TrainyardError
 from app.services.files import storage_quota
 from app.services.files.records import RecordCounter
-from app.storage.pending import Writer
+from app.storage.pending import PendingWriter
 from app.storage.storage import Storage
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class StoredContent:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class UploadTarget:
     """Where content goes, and how much of it is taken."""
 
     id: str
@@ -62,11 +62,11 @@ class Incoming:
     the block is deleted. Where the database can't tell, it is kept: the row may be there.
     """
 
-    def __init__(self, stores: Stores, place: Place) -> None:
+    def __init__(self, stores: Stores, place: UploadTarget) -> None:
         self._stores, self._place = stores, place
         self._hash, self._records = hashlib.sha256(), RecordCounter()
         self._size = 0
-        self._writer: Writer | None = None
+        self._writer: PendingWriter | None = None
         self._is_stored, self._is_announced = False, False
 
     def __enter__(self) -> Self:
@@ -126,7 +126,7 @@ class Incoming:
         with self._stores.db.read() as session:
             return self._place.has_row(session, self._place.id)
 
-    def _open_writer(self) -> Writer:
+    def _open_writer(self) -> PendingWriter:
         if self._writer is None:
             raise RuntimeError("enter the context before its use")
         return self._writer

@@ -21,11 +21,11 @@ from app.security.permissions import Caller
 from app.services.access import projects
 from app.services.files import creation, expiry, storage_quota
 from app.services.files.creation import NewFile
-from app.services.files.incoming import Incoming, Place, StoredContent
+from app.services.files.incoming import Incoming, StoredContent, UploadTarget
 from app.services.lifecycle import audit
 from app.services.requests.control_plane import ControlPlane
 from app.services.requests.idempotency import OnWritten, not_stored
-from app.storage.keys import upload_part_key
+from app.storage.object_keys import upload_part_key
 
 log = logging.getLogger(__name__)
 
@@ -107,7 +107,7 @@ def receive_part(plane: ControlPlane, caller: Caller, upload_id: str) -> Incomin
         upload = _pending(find(session, caller, upload_id))
         free = storage_quota.free_bytes(session, projects.require(session, upload.project))
     part_id = new_id("part")
-    place = Place(
+    place = UploadTarget(
         id=part_id,
         key=upload_part_key(upload.project, upload.id, part_id),
         project=upload.project,

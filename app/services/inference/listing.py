@@ -23,7 +23,7 @@ _COUNTED = ("failed", "prompt_tokens", "completion_tokens")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Counts:
+class ShardSums:
     """Sums over the stored shards of a job."""
 
     shards: int = 0
@@ -38,7 +38,7 @@ class InferenceDetails:
     """A job as `POST /v1/inference` takes it, with its status."""
 
     details: JobDetails
-    counts: Counts = field(default_factory=Counts)
+    counts: ShardSums = field(default_factory=ShardSums)
 
     @property
     def job(self) -> Job:
@@ -126,10 +126,10 @@ def one(session: Session, caller: Caller, job_id: str) -> InferenceDetails:
 
 def _with_counts(session: Session, jobs: Sequence[JobDetails]) -> list[InferenceDetails]:
     counted = counts(session, [each.job.id for each in jobs])
-    return [InferenceDetails(each, counted.get(each.job.id, Counts())) for each in jobs]
+    return [InferenceDetails(each, counted.get(each.job.id, ShardSums())) for each in jobs]
 
 
-def counts(session: Session, ids: Sequence[str]) -> dict[str, Counts]:
+def counts(session: Session, ids: Sequence[str]) -> dict[str, ShardSums]:
     """Job → sums over its stored shards; those without one are left out."""
     if not ids:
         return {}
@@ -140,7 +140,7 @@ def counts(session: Session, ids: Sequence[str]) -> dict[str, Counts]:
         .group_by(Shard.job_id)
     )
     return {
-        row.job_id: Counts(
+        row.job_id: ShardSums(
             shards=row.shards, records=int(row.records), **{name: int(getattr(row, name)) for name in _COUNTED}
         )
         for row in session.execute(query)

@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 from app.domain.errors import BadSpec, Conflict, NotFound, TrainyardError
 from app.domain.spec.document import divided_by, is_custom, method
 from app.domain.spec.hyperparameters.rlhf import REWARD_METHOD
-from app.domain.spec.inference import EMBED, SCORE, ModelReference
+from app.domain.spec.inference import BEST_CHECKPOINT, EMBED, LATEST_CHECKPOINT, SCORE, ModelReference
 from app.domain.spec.model import BaseModel
 from app.domain.spec.rules.output import trains_adapter
 from app.models import Checkpoint, Job
@@ -17,7 +17,6 @@ from app.services.inference import service_models
 from app.services.jobs import made_models
 from app.services.model_registry import resolving
 
-LATEST, BEST = "latest", "best"
 FIELD = "model"
 JOB_FIELD = f"{FIELD}.job_id"
 
@@ -78,6 +77,7 @@ def _resolved(
         adapter=adapter,
         divided=divided_by(job.document) if checkpoint is not None else "",
         quantization=reference.quantization,
+        **({"chosen_as": reference.checkpoint} if reference.checkpoint in (LATEST_CHECKPOINT, BEST_CHECKPOINT) else {}),
     )
 
 
@@ -135,7 +135,7 @@ def _job_of_checkpoint(session: Session, project: str, reference: WantedModel) -
     named = reference.checkpoint
     if named is None:
         return None
-    if named in (LATEST, BEST):
+    if named in (LATEST_CHECKPOINT, BEST_CHECKPOINT):
         raise BadSpec(f"{named} is a checkpoint of a job; name that in job_id", field=JOB_FIELD)
     checkpoint = session.get(Checkpoint, named)
     if checkpoint is not None and checkpoint.project == project:
@@ -146,7 +146,7 @@ def _job_of_checkpoint(session: Session, project: str, reference: WantedModel) -
 
 
 def _checkpoint(session: Session, job: Job, named: str) -> Checkpoint:
-    if named not in (LATEST, BEST):
+    if named not in (LATEST_CHECKPOINT, BEST_CHECKPOINT):
         found = session.get(Checkpoint, named)
         if found is not None and found.job_id == job.id:
             _refuse_damaged(session, found)
@@ -156,13 +156,14 @@ def _checkpoint(session: Session, job: Job, named: str) -> Checkpoint:
                 field=f"{FIELD}.checkpoint",
             )
         return found
-    chosen = job.best_checkpoint_id if named == BEST else job.latest_checkpoint_id
+    chosen = job.best_checkpoint_id if named == BEST_CHECKPOINT else job.latest_checkpoint_id
     found = session.get(Checkpoint, chosen) if chosen is not None else None
     if found is not None and found.deleted_at is None:
         return found
-    if named == BEST and job.latest_checkpoint_id is not None:
+    if named == BEST_CHECKPOINT and job.latest_checkpoint_id is not None:
         raise Conflict(
-            f"no checkpoint of {job.id} is its best: none was evaluated; say {LATEST}", field=f"{FIELD}.checkpoint"
+            f"no checkpoint of {job.id} is its best: none was evaluated; say {LATEST_CHECKPOINT}",
+            field=f"{FIELD}.checkpoint",
         )
     raise Conflict(
         f"{job.id} has no checkpoint; wait until it has saved one, or leave checkpoint out to use its result",
@@ -174,7 +175,7 @@ def _refuse_damaged(session: Session, checkpoint: Checkpoint) -> None:
     if (damage := model_weights.damage_of(session, checkpoint)) is None:
         return
     job = session.get_one(Job, checkpoint.job_id)
-    way_out = f"say {LATEST}, or name another checkpoint of {job.id}"
+    way_out = f"say {LATEST_CHECKPOINT}, or name another checkpoint of {job.id}"
     if job.latest_checkpoint_id is None:
         way_out = f"{job.id} has no other; wait until it has saved one, or leave checkpoint out to use its result"
     raise Conflict(f"{damage}; {checkpoint.id} is retired: {way_out}", field=f"{FIELD}.checkpoint")
@@ -193,5 +194,5 @@ def _checked_checkpoint(job: Job) -> bool:
 
 def _checked_result(session: Session, job: Job) -> bool:
     """Whether the job's result is an adapter. Raises Conflict for one that can't be loaded."""
-    way_out = f"name one of its checkpoints (model.checkpoint: {LATEST}), or wait until it is COMPLETED"
+    way_out = f"name one of its checkpoints (model.checkpoint: {LATEST_CHECKPOINT}), or wait until it is COMPLETED"
     return made_models.is_adapter(session, job, at=FIELD, way_out=way_out)

@@ -14,7 +14,7 @@ from app.security.permissions import Caller
 from app.services.inference import models, service_models
 from app.services.inference.models import WantedModel
 from app.services.jobs import dry_run, submission
-from app.services.jobs.dry_run import Plan
+from app.services.jobs.dry_run import DryRunPlan
 from app.services.jobs.submission import Origin
 from app.services.requests.control_plane import ControlPlane
 from app.services.requests.idempotency import OnWritten, not_stored
@@ -77,7 +77,7 @@ def plan(
     *,
     project: str | None = None,
     forwarded: Mapping[str, str] = MappingProxyType({}),
-) -> tuple[Plan, Sequence[str]]:
+) -> tuple[DryRunPlan, Sequence[str]]:
     """(what a submission would lead to, its warnings). Raises what `submit` would raise."""
     document = _completed(plane, caller, new, project)
     with fields_as_submitted():

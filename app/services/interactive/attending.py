@@ -51,7 +51,7 @@ _READ = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class OpenSession:
+class RedeemedSession:
     """A session whose ticket was redeemed: what the session server is asked for, and where it is reached."""
 
     session_id: str
@@ -81,7 +81,7 @@ def ticket_subject(session_id: str, origin: str) -> str:
 
 def redeem(
     plane: ControlPlane, secret_key: str, ticket: str, *, session_id: str, gateway_id: str, origin: str = ""
-) -> OpenSession:
+) -> RedeemedSession:
     """The session of a ticket, from now on open at this gateway. ``origin``: of the page that shows it.
 
     Raises CredentialsInvalid for a ticket that is forged, expired, used or of another session, and for one whose key
@@ -107,7 +107,7 @@ def redeem(
             raise SandboxNotOpen(endpoint.message if endpoint is not None else "the job's sandbox is not open yet")
         row.started_at = row.seen_at = utc_now()
         row.gateway_id = gateway_id
-        return OpenSession(
+        return RedeemedSession(
             session_id=row.id,
             job_id=row.job_id,
             project=job.project,

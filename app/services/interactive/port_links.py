@@ -15,7 +15,7 @@ from app.models import Job, Project
 from app.models.base import utc_now
 from app.security.permissions import Caller, Permission
 from app.services.interactive.addresses import port_address
-from app.services.interactive.ports import PortAddress, new_token
+from app.services.interactive.ports import PortLink, new_token
 from config.settings import Settings
 
 
@@ -24,7 +24,7 @@ def may_be_reached(session: Session, job: Job) -> bool:
     return session.get_one(Project, job.project).sessions != OFF
 
 
-def of_notebook(session: Session, settings: Settings, caller: Caller, job: Job) -> PortAddress | None:
+def of_notebook(session: Session, settings: Settings, caller: Caller, job: Job) -> PortLink | None:
     """None where no gateway serves ports, and for callers who may not run code in the job, which a notebook does."""
     address = port_address(settings.gateway.ports_url, job.id, NOTEBOOK_PORT)
     if address is None or not caller.may(Permission.MANAGE) or not may_be_reached(session, job):
@@ -32,4 +32,4 @@ def of_notebook(session: Session, settings: Settings, caller: Caller, job: Job) 
     seconds = settings.gateway.port_seconds
     expires_at = utc_now().replace(microsecond=0) + timedelta(seconds=seconds)
     token = new_token(settings.security.secret_key, caller, job.id, NOTEBOOK_PORT, seconds=seconds)
-    return PortAddress(url=f"{address}?{TOKEN}={token}", token=token, expires_at=expires_at)
+    return PortLink(url=f"{address}?{TOKEN}={token}", token=token, expires_at=expires_at)

@@ -40,7 +40,7 @@ _PARTS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class PortAddress:
+class PortLink:
     """An address with a token that opens the port until ``expires_at``, as often as it is used."""
 
     url: str
@@ -92,7 +92,7 @@ def listed(session: Session, caller: Caller, job_id: str, ports_url: str) -> Seq
 
 def address_of(
     plane: ControlPlane, secret_key: str, caller: Caller, job_id: str, name: str, *, ports_url: str, seconds: int
-) -> PortAddress:
+) -> PortLink:
     """An address with a new token of the caller's, which ends with their key.
 
     Raises NotFound for a job or port that the caller doesn't see, Forbidden where others are named, InvalidRequest for
@@ -122,7 +122,7 @@ def address_of(
             target=job.id,
             data={"port": port.name, "seconds": seconds},
         )
-    return PortAddress(url=f"{address}?{TOKEN}={token}", token=token, expires_at=expires_at)
+    return PortLink(url=f"{address}?{TOKEN}={token}", token=token, expires_at=expires_at)
 
 
 def new_token(secret_key: str, caller: Caller, job_id: str, name: str, *, seconds: int) -> str:
@@ -176,7 +176,7 @@ def by_caller(plane: ControlPlane, caller: Caller, job_id: str, name: str) -> Op
 
 def record_use(plane: ControlPlane, opened: OpenPort, address: str) -> None:
     """A line in the audit trail: this key, from this address of a client, has reached the port."""
-    with plane.db.write() as session, audit.with_origin(audit.Origin(address=address)):
+    with plane.db.write() as session, audit.with_origin(audit.RequestOrigin(address=address)):
         audit.record(
             session,
             actor=opened.actor,

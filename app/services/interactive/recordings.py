@@ -6,7 +6,7 @@ A storage of objects can't append, so that a recording is a folder of pieces, in
 from collections.abc import Iterator
 
 from app.domain.errors import NotFound
-from app.storage.keys import checked_key
+from app.storage.object_keys import checked_key
 from app.storage.storage import Storage
 
 MEDIA_TYPE = "application/x-asciicast"

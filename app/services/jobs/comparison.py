@@ -13,7 +13,13 @@ from sqlalchemy.orm import Session
 from app.domain.downsampling import FEWEST
 from app.domain.errors import NotFound
 from app.domain.json_numbers import number_of
-from app.domain.lifecycle.comparison import Difference, best_of, differences_to_first, document_differences, goal_in
+from app.domain.lifecycle.comparison import (
+    FieldDifference,
+    best_of,
+    differences_to_first,
+    document_differences,
+    goal_in,
+)
 from app.domain.lifecycle.states import TERMINAL
 from app.domain.metric_groups import group_of, order_of
 from app.domain.spec.metric_goals import Goal
@@ -24,8 +30,8 @@ from app.services.jobs.details import JobDetails, details_of
 from app.services.jobs.reports import CompletionReport
 from app.services.queues import gpu_hours
 from app.services.telemetry import curves as axes
-from app.services.telemetry import progress
-from app.services.telemetry.progress import SeriesPoint
+from app.services.telemetry import stored_metrics
+from app.services.telemetry.stored_metrics import SeriesPoint
 
 Axis = Literal["step", "seconds", "tokens"]
 MOST_METRICS = 20
@@ -104,7 +110,7 @@ class Comparison:
     """``left_out``: metrics beyond the limit. ``curves``: metric → one list of points per job."""
 
     jobs: Sequence[ComparedJob]
-    differences: Sequence[Difference]
+    differences: Sequence[FieldDifference]
     metrics: Mapping[str, ComparedMetric]
     left_out: Sequence[str]
     curves: Mapping[str, list[list[CurvePoint]]]
@@ -206,7 +212,7 @@ def _selected(finals: Sequence[Mapping[str, float]], wanted: Sequence[str]) -> t
         return list(wanted), []
     counts = Counter(name for final in finals for name in final)
 
-    def rank(name: str) -> tuple[Any, ...]:
+    def rank(name: str) -> tuple[bool, bool, int, tuple[int, int, str]]:
         is_first = counts[name] == len(finals) or "loss" in name.lower()
         return group_of(name) == "system", not is_first, -counts[name], order_of(name)
 
@@ -220,7 +226,7 @@ def _series(
     if not names or request.reads != "curves":  # without names all series would be read
         return {}
     most = min(request.max_points, max(FEWEST, MOST_POINTS // (len(request.jobs) * len(names))))
-    return progress.series(session, job_id, names=names, max_points=most)
+    return stored_metrics.series(session, job_id, names=names, max_points=most)
 
 
 def _best(
@@ -228,7 +234,7 @@ def _best(
 ) -> float | None:
     """Down-sampling keeps extremes, but a NaN hides those of its neighbours: then all points are read."""
     if goal is not None and any(not math.isfinite(point.value) for point in points):
-        return progress.extreme(session, compared.job.id, name, greatest=goal == "maximize")
+        return stored_metrics.extreme(session, compared.job.id, name, greatest=goal == "maximize")
     final = compared.final.get(name)
     values = [point.value for point in points] or ([] if final is None else [final])
     return best_of(values, goal)
@@ -238,7 +244,7 @@ def _best_stored(session: Session, compared: ComparedJob, name: str, goal: Goal 
     """As the database finds it, without the curve."""
     if goal is None or name not in compared.final:
         return None
-    found = progress.extreme(session, compared.job.id, name, greatest=goal == "maximize")
+    found = stored_metrics.extreme(session, compared.job.id, name, greatest=goal == "maximize")
     return best_of([compared.final[name]], goal) if found is None else found
 
 

@@ -12,7 +12,8 @@ from app.domain.spec.model import JobDocument
 from app.security.permissions import Caller
 from app.services.access import projects
 from app.services.jobs import submission, uploaded_data
-from app.services.preflight import admission, inspections
+from app.services.jobs.dry_run import DryRunPlan
+from app.services.preflight import admission, inference_inputs, inspections
 from app.services.preflight.admission import InspectionSettings
 from app.services.preflight.inspections import InspectionRequest, Report
 from app.services.requests.control_plane import ControlPlane
@@ -50,6 +51,28 @@ def validate(
     except InvalidRequest as error:
         refused = {"field": error.field or "", "error_type": "INVALID_CONFIG", "message": error.message}
         return _answer(plane, {"errors": [refused]}, on_written)
+    return _inspected(plane, caller, spec, project, patience, on_written)
+
+
+def inspect_planned(plane: ControlPlane, caller: Caller, plan: DryRunPlan, patience: ValidationLimits) -> Report:
+    """What a coordinator finds in the records of an inference job or evaluation whose dry run gave this plan.
+
+    Raises as `validate`.
+    """
+    spec = plan.checked.spec
+    if reason := inference_inputs.why_not_read(spec.document):
+        return unread(reason)
+    return _inspected(plane, caller, spec, plan.checked.project, patience, not_stored)
+
+
+def unread(reason: str) -> Report:
+    """The report on data that is not inspected."""
+    return {"valid": True, "errors": [], "warnings": [], "left_out": [reason], "sources": []}
+
+
+def _inspected(
+    plane: ControlPlane, caller: Caller, spec: JobSpec, project: str, patience: ValidationLimits, on_written: OnWritten
+) -> Report:
     if patience.inspection is None:
         raise NotSupportedYet(
             "data is not inspected on this installation: TRAINYARD_PREFLIGHT_ENABLED is off; submit the job, whose "

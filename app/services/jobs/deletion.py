@@ -7,9 +7,9 @@ request, finishes an interrupted deletion.
 import logging
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import NamedTuple
 
-from sqlalchemy import ColumnElement, String, cast, delete, select, update
+from sqlalchemy import ColumnElement, Select, String, cast, delete, select, update
 from sqlalchemy.orm import Session
 
 from app.database.engine import Database
@@ -24,7 +24,7 @@ from app.security.permissions import Caller
 from app.services.jobs import lookup, submission
 from app.services.lifecycle import audit, transitions
 from app.services.requests.control_plane import ControlPlane
-from app.storage.keys import job_key
+from app.storage.object_keys import job_key
 from app.storage.storage import Storage
 
 log = logging.getLogger(__name__)
@@ -33,6 +33,17 @@ log = logging.getLogger(__name__)
 METRICS_AT_ONCE = 10_000
 # A stopping coordinator waits for the jobs that it is deleting; the others are deleted in later rounds.
 ROUND_SECONDS = 20.0
+
+
+class _EndedJob(NamedTuple):
+    id: str
+    project: str
+    name: str
+    status: str
+
+    @classmethod
+    def of(cls, job: Job) -> "_EndedJob":
+        return cls(job.id, job.project, job.name, job.status)
 
 
 def remove(plane: ControlPlane, caller: Caller, job_id: str, *, artifacts: bool) -> None:
@@ -52,8 +63,8 @@ def begin_for_sweep(session: Session, reading: ReadingRules, caller: Caller, swe
     Returns their ids. Raises IllegalTransition while one has not ended, StillNeeded while another job reads from one.
     A constant number of queries: there may be thousands of them.
     """
-    query = select(Job.id, Job.name, Job.status, Job.project).where(Job.sweep_id == sweep_id)
-    jobs = session.execute(query.order_by(Job.id).with_for_update()).all()
+    query = select(Job.id, Job.project, Job.name, Job.status).where(Job.sweep_id == sweep_id)
+    jobs = [_EndedJob(*row) for row in session.execute(query.order_by(Job.id).with_for_update())]
     for job in jobs:
         if job.status not in TERMINAL:
             raise IllegalTransition(f"job {job.id} of the sweep is {job.status}; cancel it first")
@@ -102,12 +113,14 @@ def _deletable(session: Session, reading: ReadingRules, caller: Caller, job_id: 
         raise IllegalTransition(
             f"job {job_id} is {job.status} and cannot be deleted; only a job that has ended can: cancel it first"
         )
-    _refuse_while_needed(session, reading, [job], [job_id])
+    _refuse_while_needed(session, reading, [_EndedJob.of(job)], [job_id])
     return job
 
 
-def _refuse_while_needed(session: Session, reading: ReadingRules, jobs: Sequence[Any], of_them: Any) -> None:  # noqa: ANN401 – as below
-    """``jobs``: rows with id and project, all of one project; ``of_them``: their ids, or a query for those."""
+def _refuse_while_needed(
+    session: Session, reading: ReadingRules, jobs: Sequence[_EndedJob], of_them: Sequence[str] | Select[str]
+) -> None:
+    """``jobs``: all of one project; ``of_them``: their ids, or a query for those."""
     # Locked before the pins are read: a submission that pins one at this moment is either seen or finds none.
     of_jobs = Checkpoint.job_id.in_(of_them)
     session.execute(select(Checkpoint.id).where(of_jobs).order_by(Checkpoint.id).with_for_update()).all()
@@ -123,7 +136,7 @@ def _refuse_while_needed(session: Session, reading: ReadingRules, jobs: Sequence
     _refuse_while_batched(session, of_them)
 
 
-def _refuse_while_batched(session: Session, of_them: Any) -> None:  # noqa: ANN401 – as above
+def _refuse_while_batched(session: Session, of_them: Sequence[str] | Select[str]) -> None:
     """What a job has answered is in its shards until its batch has ended."""
     query = select(BatchJob.job_id, BatchJob.batch_id).join(Batch, Batch.id == BatchJob.batch_id)
     found = session.execute(query.where(BatchJob.job_id.in_(of_them), Batch.status.not_in(ENDED)).limit(1)).first()
@@ -134,7 +147,7 @@ def _refuse_while_batched(session: Session, of_them: Any) -> None:  # noqa: ANN4
         )
 
 
-def _refuse_while_served(session: Session, reading: ReadingRules, jobs: Sequence[Any]) -> None:
+def _refuse_while_served(session: Session, reading: ReadingRules, jobs: Sequence[_EndedJob]) -> None:
     """Also a service without replicas reads its model again, at its next request or when it is resumed."""
     ids = {job.id for job in jobs}
     live = select(Service.name, Service.base).where(
@@ -154,11 +167,11 @@ def _begin(session: Session, job: Job, caller: Caller, *, artifacts: bool) -> No
     if begun is not None and (begun.artifacts or not artifacts):
         return  # a repeated request; the first one is in the audit trail
     session.merge(JobDeletion(job_id=job.id, artifacts=artifacts, begun_at=utc_now()))
-    _record(session, caller, job, artifacts=artifacts)
+    _record(session, caller, _EndedJob.of(job), artifacts=artifacts)
     _retire_checkpoints(session, Checkpoint.job_id == job.id)
 
 
-def _record(session: Session, caller: Caller, job: Any, *, artifacts: bool) -> None:  # noqa: ANN401 – a row or a Job
+def _record(session: Session, caller: Caller, job: _EndedJob, *, artifacts: bool) -> None:
     audit.record(
         session,
         actor=caller.actor,
@@ -195,7 +208,7 @@ def _finish(db: Database, storage: Storage, job_id: str) -> None:
                 return
 
 
-def _reader(session: Session, reading: ReadingRules, jobs: Sequence[Any]) -> tuple[str, str] | None:
+def _reader(session: Session, reading: ReadingRules, jobs: Sequence[_EndedJob]) -> tuple[str, str] | None:
     """An unfinished job whose model or data lies among the results of one of these, and that one."""
     ids = {job.id for job in jobs}
     if not jobs:

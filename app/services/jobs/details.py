@@ -68,10 +68,10 @@ class Outlook:
     starts_at: datetime | None
 
 
-def details_of(session: Session, jobs: Sequence[Job]) -> list[JobDetails]:
-    """Details in the order given, with a constant number of queries."""
+def details_of(session: Session, jobs: Sequence[Job], shared: ShortCache | None = None) -> list[JobDetails]:
+    """Details in the order given, with a constant number of queries. Readers share estimates by ``shared``."""
     places = queues.positions(session, [job.id for job in jobs if job.state in queues.WAITING])
-    expected = start_estimates.of_waiting(session, places)
+    expected = start_estimates.of_waiting(session, places, shared)
     outlooks = {job_id: Outlook(position=place, starts_at=expected.get(job_id)) for job_id, place in places.items()}
     return _details_of(session, jobs, outlooks)
 
@@ -81,8 +81,8 @@ def without_outlook(session: Session, jobs: Sequence[Job]) -> list[JobDetails]:
     return _details_of(session, jobs, {})
 
 
-def details(session: Session, job: Job) -> JobDetails:
-    return details_of(session, [job])[0]
+def details(session: Session, job: Job, shared: ShortCache | None = None) -> JobDetails:
+    return details_of(session, [job], shared)[0]
 
 
 def outlook(session: Session, job: Job, *, priority: int) -> Outlook | None:
@@ -104,7 +104,7 @@ def viewed(session: Session, job: Job, shared: ShortCache) -> JobDetails:
     place = shared.get(key, OUTLOOK_SECONDS, lambda: queues.place_at(session, job, job.priority))
     expected: Mapping[str, datetime] = {}
     if place <= LOOK_AHEAD:
-        expected = shared.get(("front",), OUTLOOK_SECONDS, lambda: start_estimates.of_front(session))
+        expected = start_estimates.shared_front(session, shared, OUTLOOK_SECONDS).expected
     return _details_of(session, [job], {job.id: Outlook(position=place, starts_at=expected.get(job.id))})[0]
 
 

@@ -27,7 +27,7 @@ from app.services.requests.control_plane import ControlPlane
 
 
 @dataclass(frozen=True, kw_only=True)
-class Candidate:
+class CandidateNode:
     """A node that could hold the job; ``reason`` says why it can't start there now, empty if it can."""
 
     name: str
@@ -46,7 +46,7 @@ class PlannedInstance:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class DryRunPlan:
     """Forecast: queue position, counted from 1 in the project, and candidate nodes.
 
     ``refusals`` are those of the warnings that say why admission would fail the job; ``missing`` is the input behind
@@ -55,7 +55,7 @@ class Plan:
 
     checked: Checked
     queue_position: int
-    candidate_nodes: Sequence[Candidate]
+    candidate_nodes: Sequence[CandidateNode]
     instances: Sequence[PlannedInstance]
     resumes_from: str | None
     warnings: Sequence[str] = field(default_factory=tuple)
@@ -85,7 +85,7 @@ def plan(
     *,
     project: str | None = None,
     forwarded: Mapping[str, str] = MappingProxyType({}),
-) -> Plan:
+) -> DryRunPlan:
     """Raises what ``submission.submit`` would raise for the same document."""
     found = preview(plane, caller, document, project=project, forwarded=forwarded)
     checked = found.checked
@@ -97,7 +97,7 @@ def plan(
             *_of_queue(session, checked),
             *_of_nodes(checked, candidates, instances),
         ]
-        return Plan(
+        return DryRunPlan(
             checked=checked,
             queue_position=_position(session, checked),
             candidate_nodes=candidates,
@@ -136,7 +136,7 @@ def preview(
     )
 
 
-def _candidates(session: Session, checked: Checked) -> list[Candidate]:
+def _candidates(session: Session, checked: Checked) -> list[CandidateNode]:
     states = {row.name: row.state for row in session.execute(select(Node.name, Node.state))}
     parts = _parts(checked.request)
     nodes = registry.capacities(session, only_ready=False)
@@ -144,13 +144,13 @@ def _candidates(session: Session, checked: Checked) -> list[Candidate]:
     return [_candidate(checked, node, states.get(node.name, "")) for node in fitting]
 
 
-def _candidate(checked: Checked, node: NodeCapacity, state: str) -> Candidate:
+def _candidate(checked: Checked, node: NodeCapacity, state: str) -> CandidateNode:
     if state != "ready":
-        return Candidate(name=node.name, fits_now=False, reason=f"is {state}")
+        return CandidateNode(name=node.name, fits_now=False, reason=f"is {state}")
     parts = [each for each in _parts(checked.request) if not could_fit(each, node)]
     if all(choose_devices(each, node) is None for each in parts):
-        return Candidate(name=node.name, fits_now=False, reason=explain(parts[0], [node]))
-    return Candidate(name=node.name, fits_now=True, reason="")
+        return CandidateNode(name=node.name, fits_now=False, reason=explain(parts[0], [node]))
+    return CandidateNode(name=node.name, fits_now=True, reason="")
 
 
 def _parts(request: Request) -> list[Request]:
@@ -189,7 +189,7 @@ def _of_queue(session: Session, checked: Checked) -> list[str]:
     return [f"the queue {queue.name} is paused: it takes jobs and starts none"] if queue.is_paused else []
 
 
-def _of_nodes(checked: Checked, candidates: Sequence[Candidate], instances: Sequence[PlannedInstance]) -> list[str]:
+def _of_nodes(checked: Checked, candidates: Sequence[CandidateNode], instances: Sequence[PlannedInstance]) -> list[str]:
     wanted = asked_for(checked.request) if checked.request.roles else describe(checked.request)
     if checked.waits:
         return []

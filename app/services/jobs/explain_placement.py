@@ -14,7 +14,7 @@ from app.domain.scheduling.filters import FREE, FilterResult, avoided, examine
 from app.domain.scheduling.resources import NodeCapacity, Request
 from app.domain.scheduling.roles import reasons
 from app.domain.scheduling.roles.packing import excluded, pack
-from app.domain.scheduling.scoring import Points, Weights, points_of
+from app.domain.scheduling.scoring import ScorePoints, Weights, points_of
 from app.models import Job, Node
 from app.models.base import database_now
 from app.security.permissions import Caller
@@ -33,7 +33,7 @@ class NodeFit:
     could_hold: bool
     starts_now: bool
     filters: Sequence[FilterResult]
-    scores: Sequence[Points]
+    scores: Sequence[ScorePoints]
 
     @property
     def score(self) -> float:

@@ -50,7 +50,7 @@ class _Unknown:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class FitFacts:
     """What the database says of a training: ``base`` is the model whose configuration counts, or why there is none.
 
     Files are read after the transaction: a storage root that hangs must not hold its connection. ``request`` is that
@@ -67,12 +67,12 @@ class Asked:
 
 def asked_of(
     session: Session, document: JobDocument, request: Request, nodes: Sequence[NodeCapacity], reading: ReadingRules
-) -> Asked | None:
+) -> FitFacts | None:
     """None for jobs that train nothing of ours; ``reading`` are the rules of the job's project."""
     if document.kind != TRAINING or is_custom(document):
         return None
     base = _base(session, document.training_config.base_model, reading)
-    return Asked(
+    return FitFacts(
         document=training_of(document),
         base=base,
         request=_of_training(request),
@@ -88,7 +88,7 @@ def _of_training(request: Request) -> Request:
     return request if trains is None else replace(trains.each, node_count=trains.count)
 
 
-def asked_of_stored(session: Session, plane: ControlPlane, job: JobDetails) -> Asked | None:
+def asked_of_stored(session: Session, plane: ControlPlane, job: JobDetails) -> FitFacts | None:
     """Of a job that was accepted earlier, for the nodes as they are now; None too for one that has ended."""
     if job.job.state in TERMINAL:
         return None
@@ -100,7 +100,7 @@ def asked_of_stored(session: Session, plane: ControlPlane, job: JobDetails) -> A
         return None
 
 
-def of(db: Database, asked: Asked | None) -> Fit | None:
+def of(db: Database, asked: FitFacts | None) -> Fit | None:
     """The estimate; call it outside of a transaction. It never fails: it is an extra to what the caller answers."""
     if asked is None:
         return None
@@ -123,7 +123,7 @@ def _beside_rollouts(fit: Fit) -> Fit:
     return replace(fit, estimate=replace(fit.estimate, notes=notes), ways_out=ways, at=f"{_ROLE}.{FIELD}")
 
 
-def of_new(plane: ControlPlane, asked: Asked | None) -> Fit | None:
+def of_new(plane: ControlPlane, asked: FitFacts | None) -> Fit | None:
     """As `of`, for a submission: a refusal is never based on nodes that were read a moment ago."""
     found = of(plane.db, asked)
     if asked is None or found is None or found.verdict != "does_not_fit":

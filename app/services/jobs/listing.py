@@ -16,6 +16,7 @@ from app.services.jobs import handles
 from app.services.jobs.details import JobDetails, details_of, without_outlook
 from app.services.requests.existing_rows import existing_in
 from app.services.requests.pagination import Orders, Page, PageRequest, page_by_id
+from app.services.requests.short_cache import ShortCache
 
 ORDERS: Orders = {
     "created_at": (Job.created_at, Job.id),
@@ -102,11 +103,18 @@ Conditions = Sequence[tuple[str, Any]]
 
 
 def page(
-    session: Session, caller: Caller, filters: Mapping[str, Any], request: PageRequest, *, with_outlook: bool = True
+    session: Session,
+    caller: Caller,
+    filters: Mapping[str, Any],
+    request: PageRequest,
+    *,
+    with_outlook: bool = True,
+    shared: ShortCache | None = None,
 ) -> Page[JobDetails]:
     """The caller's jobs that pass every filter. Raises NotFound for a project that is not the caller's.
 
     ``with_outlook`` False: without queue positions and estimated starts, whose cost grows with the waiting jobs.
+    ``shared``: readers share estimated starts by it.
     ``handle``: a job's id, name, or the end of its id; of many matches only the newest are found.
     """
     if "project" in filters:
@@ -122,7 +130,7 @@ def page(
     labels = filters.get("labels", ())
     found = _labelled(session, labels, asked, request) if labels else _plain(session, asked, request)
     return Page(
-        items=(details_of if with_outlook else without_outlook)(session, found.items),
+        items=details_of(session, found.items, shared) if with_outlook else without_outlook(session, found.items),
         next_after=found.next_after,
         total_count=found.total_count,
         total_count_capped=found.total_count_capped,

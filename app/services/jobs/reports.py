@@ -10,7 +10,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app.domain.errors import NotFound
-from app.domain.lifecycle.goodput import Goodput, Run, Spell, goodput
+from app.domain.lifecycle.goodput import AttemptRun, Goodput, Spell, goodput
 from app.domain.lifecycle.states import TERMINAL, JobState
 from app.domain.spec.inference import TRAINING
 from app.models import Attempt, Job, Trial
@@ -113,7 +113,7 @@ def goodput_so_far(session: Session, job: Job, attempts: Sequence[Attempt]) -> G
 def _goodput(job: Job, attempts: Sequence[Attempt], entered: Sequence[_Entered]) -> Goodput | None:
     runs_until = None if job.state in TERMINAL else utc_now()
     runs = [
-        Run(
+        AttemptRun(
             started_at=one.started_at,
             trained_at=one.trained_at,
             ended_at=ended_at,

@@ -49,7 +49,7 @@ _MARK = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class JobImage:
+class MirroredJob:
     """A job as the result backend and Flower show it; ``report`` is that of a completed one."""
 
     job_id: str
@@ -66,7 +66,7 @@ class JobImage:
     report: dict[str, Any] | None
 
 
-def changed(db: Database, *, limit: int = BATCH) -> list[JobImage]:
+def changed(db: Database, *, limit: int = BATCH) -> list[MirroredJob]:
     """Jobs whose current version is not mirrored yet, oldest first."""
     query = select(*_SHOWN).where(Job.mirrored_version < Job.version).order_by(Job.id).limit(limit)
     with db.read() as session:
@@ -75,14 +75,14 @@ def changed(db: Database, *, limit: int = BATCH) -> list[JobImage]:
         return [_image(row, found.get(row.id)) for row in rows]
 
 
-def running(db: Database) -> list[JobImage]:
+def running(db: Database) -> list[MirroredJob]:
     """Running jobs, whose progress changes without a new version."""
     query = select(*_SHOWN).where(Job.status.in_(RUNNING)).order_by(Job.id)
     with db.query() as connection:
         return [_image(row, None) for row in connection.execute(query)]
 
 
-def mark_mirrored(db: Database, images: Sequence[JobImage]) -> None:
+def mark_mirrored(db: Database, images: Sequence[MirroredJob]) -> None:
     """Mark these versions as mirrored; a job that changed meanwhile stays due."""
     if not images:
         return
@@ -117,8 +117,8 @@ def _reports(session: Session, completed: Sequence[str]) -> dict[str, dict[str, 
     return {job.id: asdict(report) for job, report in zip(jobs, found, strict=True)}
 
 
-def _image(job: Row[Any], report: dict[str, Any] | None) -> JobImage:
-    return JobImage(
+def _image(job: Row[Any], report: dict[str, Any] | None) -> MirroredJob:
+    return MirroredJob(
         job_id=job.id,
         state=job.status,
         label=f"{job.training_type}:{job.name}",

@@ -13,7 +13,7 @@ from app.domain.lifecycle.states import TERMINAL
 from app.domain.spec.frameworks.custom import processes_per_node
 from app.domain.spec.inference import TRAINING
 from app.domain.spec.model import JobDocument, ResourceConfig
-from app.domain.spec.roles import Role, RoleResources
+from app.domain.spec.roles import JobRole, RoleResources
 from app.domain.spec.rules.roles import OF_INSTANCES
 from app.domain.spec.secrets import secret_variables, with_secrets
 from app.domain.spec.user_tokens import PREFIX
@@ -255,7 +255,7 @@ def _with_roles(document: JobDocument, changes: Sequence[RoleChange]) -> JobDocu
     return document.changed(tasks=tuple(roles.values())) if seen else document
 
 
-def _field_of_roles(named: str, wanted: Retry, roles: Sequence[Role]) -> str:
+def _field_of_roles(named: str, wanted: Retry, roles: Sequence[JobRole]) -> str:
     """The field of the request that a field of the document, such as tasks.0.count, comes from; "" for none."""
     for number, change in enumerate(wanted.roles):
         place = next((place for place, role in enumerate(roles) if role.role == change.role), None)
@@ -269,7 +269,7 @@ def _field_of_roles(named: str, wanted: Retry, roles: Sequence[Role]) -> str:
 
 
 @contextmanager
-def _named_as_asked(wanted: Retry, roles: Sequence[Role]) -> Iterator[None]:
+def _named_as_asked(wanted: Retry, roles: Sequence[JobRole]) -> Iterator[None]:
     """Make errors name the field of the request, not that of the document derived from it."""
     try:
         yield

@@ -29,7 +29,7 @@ from app.patterns.benchmarks import refuse_bad_patterns
 from app.patterns.response_formats import refuse_bad_response_format
 from app.patterns.rewards import refuse_bad_pattern
 from app.security.permissions import Caller
-from app.services.access import api_keys, claims, code_logins, egress, projects, tracker_keys
+from app.services.access import api_keys, code_logins, project_rules, projects, tracker_keys
 from app.services.attempts.evaluation_verdicts import refuse_unknown_baselines
 from app.services.jobs import fit, made_models, start_points, uploaded_data
 from app.services.lifecycle import transitions
@@ -202,7 +202,7 @@ def check(
     planned = planned_documents(spec.document, reading)
     with plane.db.read() as session:
         plane.waiting_limit.refuse_one_too_many(session, target)
-        _refuse_beyond_project(session, target, spec.document)
+        project_rules.refuse_beyond_project(session, target, spec.document)
         request, unfit = plane.inventory.request_that_waits(session, spec.document, target)
         _refuse_unfit_network(spec.document, request)
         unused = _unused(session, plane, spec.document, request)
@@ -225,14 +225,12 @@ def check(
 
 def _unused(session: Session, plane: ControlPlane, document: JobDocument, request: Request) -> list[str]:
     nodes = len(plane.inventory.capacities(session))
-    fields = (*distributed.without_effect(document, request.device_kind), *role_outputs.lost(document, nodes=nodes))
+    fields = (
+        *distributed.without_effect(document, request.device_kind),
+        *role_outputs.unpublished(document, nodes=nodes),
+    )
     gone = plane.inventory.unused_gpus(session, document, request)
     return [*(f"{field}: {why}" for field, why in fields), *without_effect(document), *gone]
-
-
-def _refuse_beyond_project(session: Session, project: str, document: JobDocument) -> None:
-    egress.refuse_without_services(session, project, document)
-    claims.refuse_new_claims(session, project, document)
 
 
 def _refuse_unfit_network(document: JobDocument, request: Request) -> None:

@@ -20,7 +20,7 @@ _LONGEST = {"actor": 96, "action": 64, "target": 128, "message": 1000, "request_
 
 
 @dataclass(frozen=True)
-class Origin:
+class RequestOrigin:
     """Origin of the current action; both fields are empty when it is not an HTTP request."""
 
     request_id: str = ""
@@ -28,12 +28,12 @@ class Origin:
 
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
-NO_ORIGIN = Origin()
-_origin: ContextVar[Origin] = ContextVar("audit_origin", default=NO_ORIGIN)
+NO_ORIGIN = RequestOrigin()
+_origin: ContextVar[RequestOrigin] = ContextVar("audit_origin", default=NO_ORIGIN)
 
 
 @contextmanager
-def with_origin(origin: Origin) -> Iterator[None]:
+def with_origin(origin: RequestOrigin) -> Iterator[None]:
     """Set the origin of the entries written within the context."""
     token = _origin.set(origin)
     try:

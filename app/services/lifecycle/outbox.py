@@ -24,7 +24,7 @@ HAS_WEBHOOKS: ColumnElement[bool] = literal_column(
 
 
 @dataclass(frozen=True)
-class Outgoing:
+class OutgoingEvent:
     """An event of anything; ``to_status`` None: it is no state of jobs, which subscriptions name."""
 
     event_id: str
@@ -45,11 +45,11 @@ def with_webhooks(session: Session, projects: Collection[str]) -> set[str]:
 
 def enqueue(session: Session, job: Job, event: JobEvent) -> None:
     """As `enqueue_events`, for one event of a job."""
-    outgoing = Outgoing(event.id, event.type, event.to_status, lambda: payload_of(job, event))
+    outgoing = OutgoingEvent(event.id, event.type, event.to_status, lambda: payload_of(job, event))
     enqueue_events(session, job.project, [outgoing])
 
 
-def enqueue_events(session: Session, project: str, events: Iterable[Outgoing]) -> None:
+def enqueue_events(session: Session, project: str, events: Iterable[OutgoingEvent]) -> None:
     """Add a delivery of each event for each webhook of the project that subscribes to it, in the caller's transaction.
 
     The project's webhooks are read once for all events.

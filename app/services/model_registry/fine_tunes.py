@@ -36,7 +36,7 @@ def planned(session: Session, job: Job, base: str, suffix: str | None) -> Regist
 def hold(session: Session, caller: Caller, name: str) -> None:
     """Lock the fine-tuned model that a new job continues, if it is one, against deletion until the transaction ends.
 
-    Call it in the transaction that adds the job. Raises ModelNotFound when the model was deleted meanwhile.
+    Call it in the transaction that adds the job. Raises NamedModelNotFound when the model was deleted meanwhile.
     """
     if parsed(name) is None:
         return
@@ -63,7 +63,7 @@ def usable(session: Session, row: RegisteredModel) -> bool:
 def delete(db: Database, caller: Caller, name: str) -> None:
     """Delete a fine-tuned model's name; the files of its job are deleted by retention, or with the job.
 
-    Raises ModelNotFound, InvalidRequest for a base model, and StillNeeded while a job that has not ended uses it.
+    Raises NamedModelNotFound, InvalidRequest for a base model, and StillNeeded while a job that has not ended uses it.
     """
     caller.require(Permission.MANAGE)
     with db.write() as session:

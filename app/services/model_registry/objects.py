@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import Select, select
 from sqlalchemy.orm import Session
 
-from app.domain.errors import ModelNotFound
+from app.domain.errors import NamedModelNotFound
 from app.domain.ids import JOB_ID
 from app.domain.lifecycle.states import JobState
 from app.domain.model_names import parsed
@@ -41,7 +41,7 @@ def model_objects(session: Session, caller: Caller) -> list[dict[str, Any]]:
 def model_object(session: Session, caller: Caller, name: str) -> dict[str, Any]:
     """A service, a model, a checkpoint of one (…:ckpt-step-N), or the result of a job, by its ID.
 
-    Raises ModelNotFound, without the permission `view` also for a base model that was removed.
+    Raises NamedModelNotFound, without the permission `view` also for a base model that was removed.
     """
     return _as_seen_by(caller, _model_object(session, caller, name))
 
@@ -65,7 +65,7 @@ def _model_object(session: Session, caller: Caller, name: str) -> dict[str, Any]
     row = registered.find(session, caller, fine_tune.name)
     checkpoint = checkpoint_of(session, row, fine_tune.step)
     if checkpoint is None:
-        raise ModelNotFound(f"{fine_tune.name} has no checkpoint of step {fine_tune.step}", field=registered.FIELD)
+        raise NamedModelNotFound(f"{fine_tune.name} has no checkpoint of step {fine_tune.step}", field=registered.FIELD)
     return _of_checkpoint(row, checkpoint, name)
 
 

@@ -42,7 +42,7 @@ def grant(
 ) -> list[ModelPermission]:
     """Let these projects ask the model; a permission that there is already stays as it is.
 
-    Raises ModelNotFound, NotFound for a project that does not exist, InvalidRequest for a base model and for the
+    Raises NamedModelNotFound, NotFound for a project that does not exist, InvalidRequest for a base model and for the
     model's own project, and Conflict for a model that its job has not made yet.
     """
     caller.require(Permission.CLUSTER_ADMIN)
@@ -89,7 +89,7 @@ def page(
 def revoke(db: Database, caller: Caller, name: str, permission_id: str) -> None:
     """Take a permission back: gateways refuse new requests within a second; answers that have begun are completed.
 
-    Raises ModelNotFound, and NotFound for a permission that the model does not have.
+    Raises NamedModelNotFound, and NotFound for a permission that the model does not have.
     """
     caller.require(Permission.CLUSTER_ADMIN)
     with db.write() as session:

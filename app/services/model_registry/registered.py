@@ -7,7 +7,7 @@ from sqlalchemy import ColumnElement, Select, or_, select, true
 from sqlalchemy.orm import Session
 
 from app.database.engine import Database
-from app.domain.errors import BadSpec, Conflict, ModelNotFound
+from app.domain.errors import BadSpec, Conflict, NamedModelNotFound
 from app.domain.lifecycle.states import JobState
 from app.domain.model_names import BASE_NAME, BASE_NAME_RULE
 from app.domain.serving.model_keys import model_key
@@ -81,7 +81,7 @@ def _refuse_name_of_service(session: Session, name: str, location: str, project:
 def remove(db: Database, caller: Caller, name: str) -> None:
     """Remove a base model's name: it is still listed, and refuses new work; what runs is left alone.
 
-    Raises ModelNotFound, and InvalidRequest for a fine-tuned model.
+    Raises NamedModelNotFound, and InvalidRequest for a fine-tuned model.
     """
     caller.require(Permission.CLUSTER_ADMIN)
     with db.write() as session:
@@ -102,7 +102,7 @@ def listed(session: Session, caller: Caller) -> Sequence[RegisteredModel]:
 def find(session: Session, caller: Caller, name: str) -> RegisteredModel:
     """A base model, removed ones too, or a fine-tuned model, whether it can be used yet or not.
 
-    Raises the same ModelNotFound for a missing model, a deleted one, and one of another project.
+    Raises the same NamedModelNotFound for a missing model, a deleted one, and one of another project.
     """
     row = session.scalar(select(RegisteredModel).where(_seen(caller), RegisteredModel.name == _storable(name)))
     if row is None or (row.kind == FINE_TUNE and row.removed_at is not None):
@@ -117,13 +117,13 @@ def described(row: RegisteredModel, caller: Caller) -> dict[str, Any]:
     return found if row.project is not None or caller.may(Permission.CLUSTER_ADMIN) else {**found, "location": None}
 
 
-def missing(session: Session, caller: Caller, name: str) -> ModelNotFound:
+def missing(session: Session, caller: Caller, name: str) -> NamedModelNotFound:
     """The error for a name that means no model, which lists those that the caller may use."""
     usable = _listed(caller).where(RegisteredModel.removed_at.is_(None))
     names = session.scalars(usable.with_only_columns(RegisteredModel.name).limit(MOST_LISTED)).all()
     more = ", and more: GET /v1/models" if len(names) > _MOST_NAMED else ""
     known = f"there are: {', '.join(names[:_MOST_NAMED])}{more}" if names else "none is registered"
-    return ModelNotFound(f"no model {name[:_LONGEST_SHOWN]}{did_you_mean(name, names)}; {known}", field=FIELD)
+    return NamedModelNotFound(f"no model {name[:_LONGEST_SHOWN]}{did_you_mean(name, names)}; {known}", field=FIELD)
 
 
 def _listed(caller: Caller) -> Select[RegisteredModel]:

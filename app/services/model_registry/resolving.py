@@ -44,8 +44,8 @@ class BaseChoice:
 def meaning(session: Session, caller: Caller, project: str, name: str) -> Meaning | None:
     """None for what is no name of a model, such as a path. A registered name precedes a directory and a hub id.
 
-    Raises ModelNotFound for fine-tunes and checkpoints that the project never had, and Conflict for removed ones and
-    for removed base models.
+    Raises NamedModelNotFound for fine-tunes and checkpoints that the project never had, and Conflict for removed ones
+    and for removed base models.
     """
     fine_tune = parsed(name)
     if fine_tune is not None:
@@ -99,7 +99,7 @@ def _had_checkpoint(session: Session, row: RegisteredModel, step: int) -> bool:
 def resolve_for_training(session: Session, caller: Caller, project: str, name: str) -> BaseChoice:
     """The base model of a fine-tuning job. A name without a slash must be registered, else it would be a hub id.
 
-    Raises as `meaning`, with ModelNotFound for an unknown name, too.
+    Raises as `meaning`, with NamedModelNotFound for an unknown name, too.
     """
     found = meaning(session, caller, project, name)
     if found is None and "/" not in name:

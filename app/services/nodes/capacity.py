@@ -26,7 +26,7 @@ class _Seen:
     demands: Mapping[str, ProjectDemand]  # of projects
 
 
-class Inventory:
+class ClusterInventory:
     """One per process; thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -6,7 +6,7 @@ from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from app.database.engine import Database
-from app.domain.scheduling.data_locality import NOT_CACHED, Cached, Holding, Source, cached
+from app.domain.scheduling.data_locality import NOT_CACHED, Cached, CachedInput, Holding, cached
 from app.domain.scheduling.scoring import CACHED, Weights
 from app.models import CachedSource, Node
 
@@ -42,8 +42,8 @@ class Caches:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._sources: dict[str, Source | None] = {}
-        self._of: dict[tuple[Source, ...], Cached] = {}
+        self._sources: dict[str, CachedInput | None] = {}
+        self._of: dict[tuple[CachedInput, ...], Cached] = {}
 
     def look_up(self, keys: Iterable[str]) -> None:
         """Read these sources with few queries; their keys are those of ``source_keys``."""
@@ -74,7 +74,9 @@ class Caches:
             self._sources[key] = None if rows is None else _source(rows)
 
 
-def _source(rows: Mapping[str, tuple[int, int]]) -> Source:
+def _source(rows: Mapping[str, tuple[int, int]]) -> CachedInput:
     """Nodes may have cached different versions; the largest size is assumed."""
     size = max(1, *(size_bytes for _, size_bytes in rows.values()))
-    return Source(size_bytes=size, held={node: min(1.0, held_bytes / size) for node, (held_bytes, _) in rows.items()})
+    return CachedInput(
+        size_bytes=size, held={node: min(1.0, held_bytes / size) for node, (held_bytes, _) in rows.items()}
+    )

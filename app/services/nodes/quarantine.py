@@ -24,6 +24,9 @@ from config.settings import Settings
 # How long a suspicion may wait for an attempt on another node to prove it, for the node's reputation.
 SUSPECTED = timedelta(days=1)
 
+# A fault that is not proven, with the attempt that failed and a later one, as `_decided` reads them.
+_Suspicion = Row[*tuple[Any, ...]]
+
 logger = logging.getLogger(__name__)
 
 
@@ -78,7 +81,7 @@ def suspected(session: Session, rule: QuarantineRule) -> dict[str, list[Fault]]:
     return found
 
 
-def _decided(session: Session) -> list[Row[Any]]:
+def _decided(session: Session) -> list[_Suspicion]:
     """The suspicions whose jobs made progress since, each with the first attempt that did."""
     failed, later = aliased(Attempt), aliased(Attempt)
     rows = session.execute(
@@ -102,14 +105,14 @@ def _decided(session: Session) -> list[Row[Any]]:
         .where(~NodeFault.is_proven, later.trained_at.is_not(None))
         .order_by(NodeFault.node, NodeFault.job_id, NodeFault.attempt, later.number)
     )
-    first: dict[tuple[str, str, int], Row[Any]] = {}
+    first: dict[tuple[str, str, int], _Suspicion] = {}
     for row in rows:
         if did_better(*_reached(row)):
             first.setdefault((row.node, row.job_id, row.attempt), row)
     return list(first.values())
 
 
-def _reached(row: Row[Any]) -> tuple[Reached, Reached]:
+def _reached(row: _Suspicion) -> tuple[Reached, Reached]:
     """Progress of the later attempt and of the failed one."""
     is_newest = row.number == row.newest
     step = row.later_step if row.later_step is not None else row.current_step if is_newest else 0
@@ -117,7 +120,7 @@ def _reached(row: Row[Any]) -> tuple[Reached, Reached]:
     return later, Reached(trained=row.trained_at is not None, step=row.end_step or 0)
 
 
-def _settle(db: Database, row: Row[Any]) -> None:
+def _settle(db: Database, row: _Suspicion) -> None:
     """Confirm a suspicion whose job made progress on another node, once; drop it if that was on the same node.
 
     One transaction each: with the records of two nodes locked it could deadlock with the completion of a gang.

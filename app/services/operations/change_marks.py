@@ -22,7 +22,7 @@ from app.models import Job, JobEvent, Node, Queue, Reservation, StuckDevice, Swe
 from app.security.permissions import Caller
 from app.services.queues.limits import WAITING
 from app.services.requests.short_cache import ShortCache
-from app.storage.keys import logs_key
+from app.storage.object_keys import logs_key
 from app.storage.storage import Storage
 
 T = TypeVar("T")
@@ -53,7 +53,7 @@ class Topic:
 
 
 @dataclass(frozen=True)
-class Mark:
+class ChangeMark:
     """``at``: when the newest change was, as far as it is known; None: long ago."""
 
     text: str = NOTHING
@@ -63,8 +63,8 @@ class Mark:
 @dataclass(frozen=True)
 class _JobMarks:
     project: str
-    job: Mark
-    metrics: Mark
+    job: ChangeMark
+    metrics: ChangeMark
     attempt: int
     has_ended: bool
 
@@ -85,7 +85,7 @@ class ChangeMarks:
     def __init__(self, cache: ShortCache | None = None) -> None:
         self._cache = cache or ShortCache()
 
-    def of(self, db: Database, storage: Storage, caller: Caller, topics: Sequence[Topic]) -> list[Mark]:
+    def of(self, db: Database, storage: Storage, caller: Caller, topics: Sequence[Topic]) -> list[ChangeMark]:
         jobs = self._all(db, "job", [topic.of for topic in topics if topic.kind in _OF_JOB], _read_jobs)
         sweeps = self._all(db, "sweep", [topic.of for topic in topics if topic.kind == "sweep"], _read_sweeps)
         marks = []
@@ -93,21 +93,21 @@ class ChangeMarks:
             if topic.kind in _OF_JOB:
                 marks.append(self._of_job(storage, caller, topic, jobs[topic.of]))
             elif topic.kind == "sweep":
-                project, mark = sweeps[topic.of] or ("", Mark())
-                marks.append(mark if caller.sees(project) else Mark())
+                project, mark = sweeps[topic.of] or ("", ChangeMark())
+                marks.append(mark if caller.sees(project) else ChangeMark())
             else:
                 marks.append(self._of_all(db, caller, topic))
         return marks
 
-    def _of_all(self, db: Database, caller: Caller, topic: Topic) -> Mark:
+    def _of_all(self, db: Database, caller: Caller, topic: Topic) -> ChangeMark:
         if topic.kind == "nodes":
             return self._shared(db, ("nodes",), _nodes)
         seen = {"jobs": _jobs, "queue": _queue}[topic.kind]
         return self._shared(db, (topic.kind, caller.project), lambda session: seen(session, caller.project))
 
-    def _of_job(self, storage: Storage, caller: Caller, topic: Topic, found: _JobMarks | None) -> Mark:
+    def _of_job(self, storage: Storage, caller: Caller, topic: Topic, found: _JobMarks | None) -> ChangeMark:
         if found is None or not caller.sees(found.project):
-            return Mark()
+            return ChangeMark()
         if topic.kind != "log":
             return found.job if topic.kind == "job" else found.metrics
         key = ("log", topic.of, found.attempt, found.has_ended)
@@ -147,7 +147,7 @@ def _text(*values: object) -> str:
     return hashlib.blake2b(repr(values).encode(), digest_size=6).hexdigest()
 
 
-def _jobs(session: Session, project: str | None) -> Mark:
+def _jobs(session: Session, project: str | None) -> ChangeMark:
     """By the jobs that have not ended, which are few; changes of ended jobs count for all projects together alone."""
     active = select(func.count(), func.max(Job.updated_at), func.sum(Job.version), func.sum(Job.metric_seq))
     active = active.where(Job.status.in_(_ACTIVE))
@@ -156,10 +156,10 @@ def _jobs(session: Session, project: str | None) -> Mark:
     row = session.execute(active).one()
     event = session.scalar(select(func.max(JobEvent.id)))
     moments = [moment for moment in (row[1], moment_of(event) if event else None) if moment is not None]
-    return Mark(_text(tuple(row), event if project is None else ""), max(moments, default=None))
+    return ChangeMark(_text(tuple(row), event if project is None else ""), max(moments, default=None))
 
 
-def _queue(session: Session, project: str | None) -> Mark:
+def _queue(session: Session, project: str | None) -> ChangeMark:
     waiting = select(func.count(), func.max(Job.updated_at), func.sum(Job.version), func.max(Job.queued_at))
     waiting = waiting.where(Job.status.in_(WAITING))
     if project is not None:
@@ -170,10 +170,10 @@ def _queue(session: Session, project: str | None) -> Mark:
             Queue.name
         )
     ).all()
-    return Mark(_text(tuple(row), queues), row[1])
+    return ChangeMark(_text(tuple(row), queues), row[1])
 
 
-def _nodes(session: Session) -> Mark:
+def _nodes(session: Session) -> ChangeMark:
     nodes = session.execute(
         select(Node.name, Node.state, Node.quarantine_reason, Node.admin_labels, Node.lost_at).order_by(Node.name)
     ).all()
@@ -182,7 +182,7 @@ def _nodes(session: Session) -> Mark:
     ).one()
     stuck = session.execute(select(func.count(), func.max(StuckDevice.since))).one()
     moments = [moment for moment in (*(row.lost_at for row in nodes), stuck[1]) if moment is not None]
-    return Mark(_text(nodes, tuple(held), tuple(stuck)), max(moments, default=None))
+    return ChangeMark(_text(nodes, tuple(held), tuple(stuck)), max(moments, default=None))
 
 
 def _read_jobs(session: Session, ids: Sequence[str]) -> dict[str, _JobMarks]:
@@ -202,8 +202,8 @@ def _read_jobs(session: Session, ids: Sequence[str]) -> dict[str, _JobMarks]:
     return {
         row.id: _JobMarks(
             project=row.project,
-            job=Mark(_text(tuple(row)), row.updated_at),
-            metrics=Mark(_text(row.metric_seq, row.attempt), row.updated_at),
+            job=ChangeMark(_text(tuple(row)), row.updated_at),
+            metrics=ChangeMark(_text(row.metric_seq, row.attempt), row.updated_at),
             attempt=row.attempt,
             has_ended=row.status in TERMINAL,
         )
@@ -211,14 +211,14 @@ def _read_jobs(session: Session, ids: Sequence[str]) -> dict[str, _JobMarks]:
     }
 
 
-def _read_sweeps(session: Session, ids: Sequence[str]) -> dict[str, tuple[str, Mark]]:
+def _read_sweeps(session: Session, ids: Sequence[str]) -> dict[str, tuple[str, ChangeMark]]:
     """Id → its project and mark."""
     columns = Sweep.id, Sweep.project, Sweep.status, Sweep.version, Sweep.event_seq, Sweep.seq, Sweep.next_number
     rows = session.execute(select(*columns, Sweep.updated_at).where(Sweep.id.in_(ids)))
-    return {row.id: (row.project, Mark(_text(tuple(row)), row.updated_at)) for row in rows}
+    return {row.id: (row.project, ChangeMark(_text(tuple(row)), row.updated_at)) for row in rows}
 
 
-def _log(storage: Storage, job_id: str, of: _JobMarks) -> Mark:
+def _log(storage: Storage, job_id: str, of: _JobMarks) -> ChangeMark:
     """By the names of its chunks and the sizes of the newest ones, which grow."""
     folder = logs_key(job_id, of.attempt)
     try:
@@ -226,5 +226,5 @@ def _log(storage: Storage, job_id: str, of: _JobMarks) -> Mark:
         newest = {name.rpartition("-")[0]: name for name in names}  # of each rank
         sizes = [storage.size(f"{folder}/{name}") for name in list(newest.values())[:_MOST_RANKS]]
     except TrainyardError:
-        return Mark()  # the storage does not answer now, or a file was deleted meanwhile
-    return Mark(_text(of.attempt, of.has_ended, len(names), sizes), of.job.at)
+        return ChangeMark()  # the storage does not answer now, or a file was deleted meanwhile
+    return ChangeMark(_text(of.attempt, of.has_ended, len(names), sizes), of.job.at)

@@ -48,7 +48,7 @@ class CoordinatorStatus:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cluster:
+class ClusterSummary:
     nodes: Mapping[str, int]
     devices: Sequence[DeviceCount]
     jobs: Mapping[str, int]
@@ -58,10 +58,10 @@ class Cluster:
     parts: Mapping[str, str] = field(default_factory=dict)
 
 
-def summarize(session: Session, caller: Caller, *, failing: Mapping[str, str]) -> Cluster:
+def summarize(session: Session, caller: Caller, *, failing: Mapping[str, str]) -> ClusterSummary:
     """The summary; counts only jobs visible to the caller. ``failing`` is the result of ``readiness.failing_parts``."""
     beats = session.scalars(select(ProcessBeat).order_by(ProcessBeat.name)).all()
-    return Cluster(
+    return ClusterSummary(
         nodes=nodes_by_state(session),
         devices=devices_by_type(session),
         jobs=_jobs_by_state(session, caller),

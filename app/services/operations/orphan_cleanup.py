@@ -12,12 +12,21 @@ from sqlalchemy import select
 from app.database.engine import Database
 from app.domain.batches.states import ENDED
 from app.domain.errors import TrainyardError
-from app.models import Batch, BatchJob, Checkpoint, Job, Shard
+from app.models import Artifact, Batch, BatchJob, Checkpoint, Job, Shard
 from app.models.base import utc_now
 from app.services.attempts import checkpoints
 from app.services.files import expiry
 from app.services.jobs import deletion
-from app.storage.keys import USER_FILES, checkpoint_key, shard_of, shards_key
+from app.storage.object_keys import (
+    NODE_OUTPUTS,
+    USER_FILES,
+    attempt_of_node_output,
+    checkpoint_key,
+    folder_of_node_output,
+    node_outputs_key,
+    shard_of,
+    shards_key,
+)
 from app.storage.storage import Storage
 
 log = logging.getLogger(__name__)
@@ -92,9 +101,35 @@ class OrphanSweep:
         for name in unneeded:
             log.info("deleting the orphaned shard %s of %s", name, job_id)
             self._storage.delete_tree(f"{shards}/{name}")
+        outputs = node_outputs_key(job_id)
+        unseen = self._unseen_outputs(job_id, self._storage.names(outputs))
+        for name in unseen:
+            log.info("deleting the orphaned output %s of %s", name, job_id)
+            self._storage.delete_tree(f"{outputs}/{name}")
         older = self._age_limit.total_seconds()
-        halves = [self._storage.sweep(key, older_than_seconds=older) for key in (f"jobs/{job_id}", folder, shards)]
-        return len(leftovers) + len(unneeded) + sum(halves)
+        folders = (f"jobs/{job_id}", folder, shards, outputs)
+        halves = [self._storage.sweep(key, older_than_seconds=older) for key in folders]
+        return len(leftovers) + len(unneeded) + len(unseen) + sum(halves)
+
+    def _unseen_outputs(self, job_id: str, names: Sequence[str]) -> list[str]:
+        """Outputs of nodes that no artifact lies in, of earlier attempts or of a job that has ended long ago."""
+        if not names:
+            return []
+        with self._db.read() as session:
+            job = session.get(Job, job_id)
+            paths = session.scalars(select(Artifact.path).where(Artifact.job_id == job_id, ~Artifact.pending)).all()
+        if job is None:
+            return []
+        seen = {folder_of_node_output(path) for path in paths}
+        ended_long_ago = job.finished_at is not None and job.finished_at < utc_now() - self._age_limit
+        found = {name: attempt_of_node_output(f"{NODE_OUTPUTS}/{name}") for name in names}
+        return [
+            name
+            for name, attempt in found.items()
+            if attempt is not None
+            and f"{NODE_OUTPUTS}/{name}" not in seen
+            and (ended_long_ago or attempt < job.attempt)
+        ]
 
     def _unneeded_shards(self, job_id: str, names: Sequence[str]) -> list[str]:
         """All of a job that has ended before the age limit; else those that no attempt can record any more.

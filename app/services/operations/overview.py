@@ -40,7 +40,7 @@ _SHOWN_OF_RUNNING: tuple[Any, ...] = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Running:
+class RunningJob:
     """A job that holds devices, with the curve of its loss; an empty one when it reports none."""
 
     job_id: str
@@ -58,7 +58,7 @@ class Running:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Waiting:
+class WaitingJob:
     job_id: str
     name: str
     project: str
@@ -73,9 +73,9 @@ class Waiting:
 class Overview:
     failed: FailedJobs
     concerns: Sequence[Concern]
-    running: Sequence[Running]
+    running: Sequence[RunningJob]
     running_count: int
-    waiting: Sequence[Waiting]
+    waiting: Sequence[WaitingJob]
     waiting_count: int
     devices: Sequence[DeviceCount]
     nodes: Mapping[str, int]
@@ -129,7 +129,7 @@ def _read(db: Database, caller: Caller, shared: ShortCache) -> Overview:
         )
 
 
-def _running(session: Session, caller: Caller, shared: ShortCache) -> list[Running]:
+def _running(session: Session, caller: Caller, shared: ShortCache) -> list[RunningJob]:
     query = select(Job).options(load_only(*_SHOWN_OF_RUNNING)).where(Job.status.in_(HELD))
     if caller.project is not None:
         query = query.where(Job.project == caller.project)
@@ -138,8 +138,8 @@ def _running(session: Session, caller: Caller, shared: ShortCache) -> list[Runni
     return [_as_running(job, *curve) for job, curve in zip(jobs, curves, strict=True)]
 
 
-def _as_running(job: Job, name: str, losses: Sequence[float]) -> Running:
-    return Running(
+def _as_running(job: Job, name: str, losses: Sequence[float]) -> RunningJob:
+    return RunningJob(
         job_id=job.id,
         name=job.name,
         project=job.project,
@@ -162,11 +162,11 @@ def _count_running(session: Session, caller: Caller) -> int:
     return session.scalar(query) or 0
 
 
-def _waiting(session: Session, caller: Caller, now: datetime, shared: ShortCache) -> tuple[list[Waiting], int]:
+def _waiting(session: Session, caller: Caller, now: datetime, shared: ShortCache) -> tuple[list[WaitingJob], int]:
     page = queues.line(session, caller, PageRequest(size=SHOWN, order=queues.SERVICE), now=now)
-    expected = shared.get(("front",), OUTLOOK_SECONDS, lambda: start_estimates.of_front(session))
+    expected = start_estimates.shared_front(session, shared, OUTLOOK_SECONDS).expected
     return [
-        Waiting(
+        WaitingJob(
             job_id=each.job.id,
             name=each.job.name,
             project=each.job.project,

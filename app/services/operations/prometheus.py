@@ -2,12 +2,11 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, SQLColumnExpression, func, select
-from sqlalchemy.orm import InstrumentedAttribute, Session
+from sqlalchemy import ColumnElement, SQLColumnExpression, func, select
+from sqlalchemy.orm import Session
 
 from app.domain.batches.states import BatchState
 from app.domain.lifecycle.states import JobState
@@ -32,35 +31,12 @@ from app.models import (
 from app.models.base import utc_now
 from app.models.webhook import IS_WAITING
 from app.security.permissions import Caller, Permission
-from app.services.operations import cluster_summary, unrecorded_outcomes
+from app.services.operations import cluster_summary, sweep_measurements, unrecorded_outcomes
+from app.services.operations.measurements import Gauge, Histogram, Labels, Measurement, cumulative, seen
 from app.services.queues import limits as queue_limits
 from app.services.scheduling.planner import PLANNER
 
-Labels = tuple[str, ...]
 LOAD_COUNTS = timedelta(seconds=10)  # what a gateway has not renewed for so long counts no more
-
-
-@dataclass(frozen=True, kw_only=True)
-class Gauge:
-    """A gauge with a value for each combination of labels."""
-
-    name: str
-    meaning: str
-    labels: Labels = ()
-    values: Sequence[tuple[Labels, float]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Histogram:
-    """A histogram: (labels, [(upper bound, cumulative count)], sum)."""
-
-    name: str
-    meaning: str
-    labels: Labels
-    values: Sequence[tuple[Labels, Sequence[tuple[float, int]], float]]
-
-
-Measurement = Gauge | Histogram
 
 
 def of_jobs(session: Session, caller: Caller) -> Iterator[Measurement]:
@@ -97,7 +73,7 @@ def _searches(session: Session, caller: Caller) -> Iterator[Measurement]:
         ("services", "Services by project and state", ServiceState, Service.project, services),
         ("batches", "Batches of requests by project and state", BatchState, Batch.project, batches),
     ):
-        counted = {(row[0], row[1]): row[2] for row in session.execute(_seen(query, of_project, caller))}
+        counted = {(row[0], row[1]): row[2] for row in session.execute(seen(query, of_project, caller))}
         projects = sorted({project for project, _ in counted})
         values = [((each, str(state)), counted.get((each, str(state)), 0)) for each in projects for state in states]
         yield Gauge(name=name, meaning=meaning, labels=("project", "state"), values=values)
@@ -107,14 +83,15 @@ def _searches(session: Session, caller: Caller) -> Iterator[Measurement]:
         .where(Trial.fork_step > 0, Trial.source != "exploited")
         .group_by(Sweep.project)
     )
-    spared = [((row[0],), row[1]) for row in session.execute(_seen(trunks, Sweep.project, caller))]
+    spared = [((row[0],), row[1]) for row in session.execute(seen(trunks, Sweep.project, caller))]
     meaning = "Steps that trials of sweeps did not train because they began with another one's checkpoint"
     yield Gauge(name="trunk_steps", meaning=meaning, labels=("project",), values=spared)
+    yield from sweep_measurements.of_counts(session, caller)
 
 
 def _services(session: Session, caller: Caller) -> Iterator[Gauge]:
     now = utc_now()
-    live = _seen(select(Service.project, Service.name, Service.wanted), Service.project, caller)
+    live = seen(select(Service.project, Service.name, Service.wanted), Service.project, caller)
     rows = session.execute(live.where(Service.ended_at.is_(None)).order_by(Service.project, Service.name)).all()
     values: list[tuple[Labels, float]] = [((row.project, row.name), row.wanted) for row in rows]
     yield Gauge(
@@ -129,7 +106,7 @@ def _services(session: Session, caller: Caller) -> Iterator[Gauge]:
         .where(ServiceLoad.at > now - LOAD_COUNTS, Service.ended_at.is_(None))
         .group_by(Service.project, Service.name)
     )
-    counted = {(row[0], row[1]): (row[2], row[3]) for row in session.execute(_seen(load, Service.project, caller))}
+    counted = {(row[0], row[1]): (row[2], row[3]) for row in session.execute(seen(load, Service.project, caller))}
     yield Gauge(
         name="service_requests",
         meaning="Requests that replicas answer (in_flight), and that wait for one (waiting)",
@@ -149,7 +126,7 @@ def _tokens_today(session: Session, caller: Caller, today: date) -> Gauge:
         .where(ModelUsage.day == today)
         .group_by(ModelUsage.project)
     )
-    rows = session.execute(_seen(used, ModelUsage.project, caller)).all()
+    rows = session.execute(seen(used, ModelUsage.project, caller)).all()
     return Gauge(
         name="model_tokens_today",
         meaning="Tokens that models were given (prompt) and have answered (completion) since midnight UTC",
@@ -164,7 +141,7 @@ def _tokens_today(session: Session, caller: Caller, today: date) -> Gauge:
 
 def _jobs(session: Session, caller: Caller) -> Gauge:
     query = select(Job.project, Job.queue, Job.status, func.count()).group_by(Job.project, Job.queue, Job.status)
-    counted = {(row[0], row[1], row[2]): row[3] for row in session.execute(_seen(query, Job.project, caller))}
+    counted = {(row[0], row[1], row[2]): row[3] for row in session.execute(seen(query, Job.project, caller))}
     places = sorted({(project, queue) for project, queue, _ in counted})
     return Gauge(
         name="jobs",
@@ -189,12 +166,12 @@ def _oldest_queued(session: Session, caller: Caller) -> Gauge:
         name="oldest_queued_seconds",
         meaning="Waiting time of the longest queued job",
         labels=("project", "queue"),
-        values=[((row[0], row[1]), _age(row[2], now)) for row in session.execute(_seen(query, Job.project, caller))],
+        values=[((row[0], row[1]), _age(row[2], now)) for row in session.execute(seen(query, Job.project, caller))],
     )
 
 
 def _waits(session: Session, caller: Caller) -> Histogram:
-    rows = session.scalars(_seen(select(QueueWait), QueueWait.project, caller))
+    rows = session.scalars(seen(select(QueueWait), QueueWait.project, caller))
     by_place: dict[Labels, list[QueueWait]] = {}
     for row in rows:
         by_place.setdefault((row.project, row.queue), []).append(row)
@@ -209,11 +186,8 @@ def _waits(session: Session, caller: Caller) -> Histogram:
 def _histogram(rows: Iterable[QueueWait]) -> tuple[list[tuple[float, int]], float]:
     rows = list(rows)
     counted = {queue_limits.bound_of(row.up_to_seconds): row.attempts for row in rows}
-    up_to, total = [], 0
-    for bound in (*map(float, queue_limits.WAIT_BOUNDS), math.inf):
-        total += counted.get(bound, 0)
-        up_to.append((bound, total))
-    return up_to, math.fsum(row.waited_seconds for row in rows)
+    bounds = [*map(float, queue_limits.WAIT_BOUNDS), math.inf]
+    return cumulative(counted, bounds), math.fsum(row.waited_seconds for row in rows)
 
 
 # Throughput of running jobs: (name, meaning, value from the newest metrics, aggregation over jobs).
@@ -259,7 +233,7 @@ _SPEEDS: tuple[tuple[str, str, _Value, Callable[[Sequence[float]], float]], ...]
 
 def _speeds(session: Session, caller: Caller) -> Iterator[Gauge]:
     query = select(Job.project, Job.queue, Job.latest_metrics).where(Job.status == JobState.TRAINING)
-    training = session.execute(_seen(query, Job.project, caller)).all()
+    training = session.execute(seen(query, Job.project, caller)).all()
     for name, meaning, value_of, combine in _SPEEDS:
         by_place: dict[Labels, list[float]] = {}
         for row in training:
@@ -369,12 +343,6 @@ def _backlogs(session: Session) -> Iterator[Gauge]:
     verdicts = select(Inspection.verdict, func.count()).where(Inspection.state == "done").group_by(Inspection.verdict)
     remembered = {row[0] or "left": row[1] for row in session.execute(verdicts)}
     yield _by("preflights_remembered", "Finished preflight inspections with a stored result", "verdict", remembered)
-
-
-def _seen(
-    query: Select[*tuple[Any, ...]], project: InstrumentedAttribute[str], caller: Caller
-) -> Select[*tuple[Any, ...]]:
-    return query if caller.project is None else query.where(project == caller.project)
 
 
 def _count(session: Session, what: SQLColumnExpression[Any], *which: ColumnElement[bool]) -> int:

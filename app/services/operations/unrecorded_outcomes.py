@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import ColumnElement, TextClause, func, select
 from sqlalchemy.orm import Session
 
 from app.models import Attempt
@@ -24,5 +23,5 @@ def newest(session: Session, limit: int) -> Sequence[str]:
     return session.scalars(query.limit(limit)).all()
 
 
-def _of_late(session: Session) -> tuple[Any, ...]:
+def _of_late(session: Session) -> tuple[TextClause, ColumnElement[bool]]:
     return IS_OUTCOME_ERROR, Attempt.ended_at > database_now(session) - REPORTED_FOR

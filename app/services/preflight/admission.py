@@ -21,7 +21,6 @@ from app.domain.scheduling.feasibility import waits_for_node
 from app.domain.spec.document import judging_model
 from app.domain.spec.hyperparameters import parsing
 from app.domain.spec.hyperparameters.rlhf import reward_file, reward_model
-from app.domain.spec.inference import TRAINING
 from app.domain.spec.locations.code import is_git
 from app.domain.spec.locations.paths import NO_MODEL, ReadingRules, candidates, is_hub_id, local_path, readable
 from app.domain.spec.locations.uploads import is_upload
@@ -29,8 +28,16 @@ from app.domain.spec.model import CLAIM, BaseModel, JobDocument
 from app.domain.spec.rules.packages import resolvable
 from app.models import Inspection, Job
 from app.services.lifecycle import transitions
-from app.services.nodes.capacity import Inventory
-from app.services.preflight import claims, file_inspections, fingerprints, inspections, programs, reports
+from app.services.nodes.capacity import ClusterInventory
+from app.services.preflight import (
+    file_inspections,
+    fingerprints,
+    inference_inputs,
+    inspections,
+    programs,
+    reports,
+    volume_claims,
+)
 from app.services.preflight.inspections import InspectionTask, Report
 from app.services.preflight.queueing import ACTOR, ADMITTED, Failed, Gathered
 
@@ -64,7 +71,7 @@ class _Looks:
 
     rules: ReadingRules
     inspection: InspectionSettings | None
-    inventory: Inventory
+    inventory: ClusterInventory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +88,7 @@ def admit_waiting(
     rules: ReadingRules,
     *,
     inspection: InspectionSettings | None = None,
-    inventory: Inventory | None = None,
+    inventory: ClusterInventory | None = None,
     failed: Failed | None = None,
 ) -> int:
     """Admit jobs whose admission message was lost, and those that have none; returns how many."""
@@ -105,7 +112,7 @@ def admit_each(
     rules: ReadingRules,
     *,
     inspection: InspectionSettings | None = None,
-    inventory: Inventory | None = None,
+    inventory: ClusterInventory | None = None,
     failed: Failed | None = None,
 ) -> Iterator[str]:
     """PENDING → QUEUED, or FAILED with the reason, or waiting for inspections; yields the jobs that changed.
@@ -114,7 +121,7 @@ def admit_each(
     one job does not block the others: it is reported to ``failed``, without which the first error is raised at the end.
     Without ``inspection`` only the quick checks run. ``inventory``: this process's, which spares reading the nodes.
     """
-    looks = _Looks(rules, inspection, inventory or Inventory())
+    looks = _Looks(rules, inspection, inventory or ClusterInventory())
     errors: list[Exception] = []
     failed = failed or (lambda _ids, error: errors.append(error))
     with db.read() as session:
@@ -219,6 +226,7 @@ def inputs(document: JobDocument) -> Iterator[tuple[str, str, str]]:
     judge = reward_file(values)
     if judge:
         yield judge, "INVALID_CONFIG", "reward"
+    yield from inference_inputs.benchmark_code(document)
     model = judging_model(document)
     if model and not is_hub_id(model):
         yield model, "MODEL_NOT_FOUND", "reward model"
@@ -245,8 +253,8 @@ def _choose(job: Job, document: JobDocument, rules: ReadingRules, inspection: In
     """The decision for a job; None: this kind of job is not inspected."""
     if job.framework == parsing.CUSTOM and not _asks_elsewhere(document):
         return None
-    if job.kind != TRAINING:
-        return _Decision(left_out=inspections.NOT_TRAINING.format(job.kind))
+    if reason := inference_inputs.why_not_read(document):
+        return _Decision(left_out=reason)
     if inspection.unable:
         return _Decision(left_out=inspection.unable)
     if job.framework == parsing.CUSTOM:
@@ -262,8 +270,9 @@ def _choose(job: Job, document: JobDocument, rules: ReadingRules, inspection: In
 def fingerprint_of(project: str, document: JobDocument, rules: ReadingRules, inspection: InspectionSettings) -> str:
     """Fingerprint of a document whose inputs are all on this machine; empty for others."""
     base = document.training_config.base_model
-    # A local directory of the same name is not the model, and a tag may name another image at any time.
-    if base.source == "hub" or programs.asks_registries(document):
+    # A local directory of the same name is not the model, a tag may name another image at any time, and files of the
+    # harness's tasks name others.
+    if base.source == "hub" or programs.asks_registries(document) or inference_inputs.measures_tasks(document):
         return ""
     values = document.training_config.hyperparameters
     named = (base.model_id, base.tokenizer_id, reward_model(values))
@@ -271,6 +280,7 @@ def fingerprint_of(project: str, document: JobDocument, rules: ReadingRules, ins
     judge = reward_file(values)
     judges = [judge] if judge else []
     locations = [*models, *(source.path for source in document.data_config.sources), *judges]
+    locations += [location for location, _, _ in inference_inputs.benchmark_code(document)]
     return fingerprints.fingerprint(document, locations, rules, project, inspection.rows)
 
 
@@ -341,7 +351,7 @@ def missing_input(document: JobDocument, rules: ReadingRules) -> AdmissionFailur
         problem = programs.unusable(document, noun, there) if there else "does not exist; put it there, or name another"
         if problem:
             return AdmissionFailure(cause=cause, message=f"{noun} {location} {problem}")
-    claim = claims.missing_claim(document, rules)
+    claim = volume_claims.missing_claim(document, rules)
     return AdmissionFailure(cause="INVALID_CONFIG", message=claim) if claim else None
 
 
@@ -373,7 +383,7 @@ def sees_roots(rules: ReadingRules) -> bool:
 
 
 def _impossible_request(
-    db: Database, project: str, document: JobDocument, inventory: Inventory
+    db: Database, project: str, document: JobDocument, inventory: ClusterInventory
 ) -> AdmissionFailure | None:
     if waits_for_node(document):
         return None

@@ -20,7 +20,7 @@ from app.domain.spec.document import uploads
 from app.domain.spec.model import JobDocument
 from app.models import File, Inspection, Job
 from app.services.preflight import inspections
-from app.services.preflight.inspections import MOST_TRIES, Claim, Open, Report
+from app.services.preflight.inspections import MOST_TRIES, InspectionClaim, Open, Report
 
 WAITS = "its file "  # begins the pending reason, before the file's id
 _ID_CHARACTERS = len("file-") + 36
@@ -29,7 +29,7 @@ NO_REASON = "the coordinator that ran it ended"
 
 
 @dataclass(frozen=True, kw_only=True)
-class FileTask(Claim):
+class FileTask(InspectionClaim):
     """A claimed inspection of a file. ``report`` is set when there is nothing left to try."""
 
     file_id: str

@@ -131,7 +131,7 @@ def _is_pattern(path: str) -> bool:
     return any(sign in path for sign in _WILD)
 
 
-def _facts(file: str) -> tuple[Any, ...]:
+def _facts(file: str) -> tuple[str | int, ...]:
     """Metadata that changes with the content: a file's change time can't be set back."""
     status = os.stat(file)  # noqa: PTH116 – links are followed
     return file, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
@@ -149,4 +149,13 @@ def _deciding(document: JobDocument) -> dict[str, Any]:
         "data_config": document.data_config.to_json(),
         "export_format": document.output_config.export_format,
         "ranks": resources.gpu_count * resources.node_count,
+        **_of_records(document),
     }
+
+
+def _of_records(document: JobDocument) -> dict[str, Any]:
+    """What a job that trains nothing reads its records for; its weights are not inspected."""
+    if document.inference is None:
+        return {}
+    stored = document.inference.to_json()
+    return {name: stored[name] for name in ("task", "output", "on_error", "benchmarks") if name in stored}

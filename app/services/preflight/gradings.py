@@ -17,7 +17,7 @@ from app.domain.files.inspection import shown
 from app.domain.ids import new_id
 from app.models import Inspection
 from app.services.preflight import inspections
-from app.services.preflight.inspections import MOST_TRIES, Claim, Open, Report
+from app.services.preflight.inspections import MOST_TRIES, InspectionClaim, Open, Report
 
 POLL_SECONDS = 0.1
 _QUESTION = "question"
@@ -25,7 +25,7 @@ _GIVEN_UP = f"the coordinators that ran the grader ended {MOST_TRIES} times"
 
 
 @dataclass(frozen=True, kw_only=True)
-class GradingTask(Claim):
+class GradingTask(InspectionClaim):
     """A claimed run. ``question``: the JSON of {source, sample, item}. ``report`` is set when there is nothing left to
     try.
     """

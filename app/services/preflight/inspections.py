@@ -22,8 +22,6 @@ PASSED_TTL = timedelta(days=7)
 FAILED_TTL = timedelta(minutes=10)
 ANSWER_TTL = timedelta(minutes=10)  # for clients that repeat their request
 _READ_AT_ONCE = 100
-# Why a job that does not train is left to the node; takes its kind.
-NOT_TRAINING = "what jobs of kind {} read is checked by the node"
 _IS_OF_MODELS = Inspection.file_id.is_(None) & Inspection.is_grading.is_(False)
 
 Report = dict[str, Any]
@@ -48,7 +46,7 @@ class Open:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Claim:
+class InspectionClaim:
     """A claimed inspection, as long as its row has this holder."""
 
     id: str
@@ -57,7 +55,7 @@ class Claim:
 
 
 @dataclass(frozen=True, kw_only=True)
-class InspectionTask(Claim):
+class InspectionTask(InspectionClaim):
     """A claimed inspection of model and data. ``report`` is set when an equal one was done before."""
 
     project: str
@@ -227,7 +225,7 @@ def take(session: Session, seen: Open, me: str) -> Inspection | None:
     return None if taken is None else session.get_one(Inspection, seen.id, populate_existing=True)
 
 
-def renew(db: Database, work: Claim) -> bool:
+def renew(db: Database, work: InspectionClaim) -> bool:
     """Renew the claim; False when it was lost, or the result is not needed any more."""
     with db.write() as session:
         renewed = session.scalar(
@@ -242,7 +240,7 @@ def renew(db: Database, work: Claim) -> bool:
         return session.scalar(select(Job.status).where(Job.id == work.job_id)) == JobState.PENDING
 
 
-def close(session: Session, work: Claim, report: Report | None) -> bool:
+def close(session: Session, work: InspectionClaim, report: Report | None) -> bool:
     """Store the result in the caller's transaction; False when the claim was lost."""
     row = _claimed(session, work)
     if row is not None:
@@ -250,7 +248,7 @@ def close(session: Session, work: Claim, report: Report | None) -> bool:
     return row is not None
 
 
-def release(session: Session, work: Claim, *, counts: bool) -> bool:
+def release(session: Session, work: InspectionClaim, *, counts: bool) -> bool:
     """Return an inspection without a result to the queue; False when the claim was lost.
 
     ``counts``: as one of its tries.
@@ -294,6 +292,6 @@ def drop_old(db: Database) -> None:
         )
 
 
-def _claimed(session: Session, work: Claim) -> Inspection | None:
+def _claimed(session: Session, work: InspectionClaim) -> Inspection | None:
     row = session.get(Inspection, work.id, with_for_update=True, populate_existing=True)
     return row if row is not None and row.state == "running" and row.holder == work.holder else None

@@ -12,7 +12,7 @@ from app.domain.evaluations.requirements import all_passed
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import TERMINAL
 from app.domain.model_cards import facts
-from app.domain.model_cards.facts import BaseOfModel, CardFile, CardSource, Compute, Measured, ModelCard
+from app.domain.model_cards.facts import BaseOfModel, CardFile, CardSource, Compute, MeasuredMetric, ModelCard
 from app.domain.model_cards.inputs import ReadModel, ReadSource
 from app.domain.spec.defaults import SPLIT
 from app.domain.spec.document import method
@@ -147,7 +147,7 @@ def _records_read(session: Session, job_id: str) -> dict[int, int]:
     return {each["index"]: each["records_read"] for each in data.get(_READ, []) if "records_read" in each}
 
 
-def _measured(evaluation: EvaluationDetails) -> Iterator[Measured]:
+def _measured(evaluation: EvaluationDetails) -> Iterator[MeasuredMetric]:
     """What was measured of the result; checkpoints are not what the card is about."""
     if evaluation.job.evaluated_step is not None:
         return
@@ -156,7 +156,7 @@ def _measured(evaluation: EvaluationDetails) -> Iterator[Measured]:
     for name, result in sorted(evaluation.results.items()):
         for metric, measured in sorted((result.get("metrics") or {}).items()):
             required = [each for each in verdicts if each.get("metric") in (metric, f"{name}/{metric}")]
-            yield Measured(
+            yield MeasuredMetric(
                 evaluation_id=evaluation.job.id,
                 benchmark=name,
                 dataset=published(datasets.get(name, "")),

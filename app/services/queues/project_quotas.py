@@ -23,7 +23,7 @@ RETRY_FULL_SECONDS = 30
 
 
 @dataclass(frozen=True, kw_only=True)
-class Usage:
+class CurrentUsage:
     """Current usage of a project. Devices of placed attempts count even before these have started."""
 
     devices: Mapping[str, float]  # by kind of request
@@ -200,8 +200,8 @@ def _storage_full(session: Session, quotas: Mapping[str, ProjectQuota]) -> dict[
     }
 
 
-def usage(session: Session, name: str) -> Usage:
-    return Usage(
+def usage(session: Session, name: str) -> CurrentUsage:
+    return CurrentUsage(
         devices={**dict.fromkeys(KINDS, 0), **_by_kind(_in_use(session, name), name)},
         running_jobs=count_jobs(session, [name], HELD).get(name, 0),
         waiting_jobs=count_jobs(session, [name], queue_limits.WAITING).get(name, 0),

@@ -46,7 +46,7 @@ class QueueSummary:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class WaitingEntry:
     """A waiting job; ``position`` counts from 1 in order of service over all that the caller sees and that can start,
     ``position_in_project`` over those of its project, by age and priority.
     """
@@ -155,7 +155,7 @@ def summaries(session: Session, caller: Caller) -> list[QueueSummary]:
 
 def line(
     session: Session, caller: Caller, request: PageRequest, *, now: datetime, queue: str | None = None
-) -> Page[Entry]:
+) -> Page[WaitingEntry]:
     """The caller's waiting jobs, in order of service unless another order is asked for."""
     is_beginning = request.order == SERVICE and request.after is None and queue is None
     served = service_order.ordered(session, caller, first=request.size if is_beginning else None)
@@ -169,7 +169,7 @@ def line(
     places = service_order.positions_by_age(session, caller, ids) if served is None else positions_in(served)
     in_projects, reasons = positions(session, ids), pending_reasons(session, page.items)
     entries = [
-        Entry(
+        WaitingEntry(
             job=job,
             position=places.get(job.id, 0),
             position_in_project=in_projects.get(job.id, 0),

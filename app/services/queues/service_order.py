@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from app.domain.lifecycle.states import JobState
 from app.domain.scheduling.queue_order import QueuedJob
 from app.domain.scheduling.resources import Request, request_of
-from app.domain.scheduling.serving_order import Ledger, in_serving_order
+from app.domain.scheduling.serving_order import PassAccounts, in_serving_order
 from app.domain.spec.model import JobDocument
 from app.models import Job
 from app.models.queue_order import LINE, WAITING_SINCE
@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class QueuePosition:
     """A waiting job in the line; ``can_start``: it has passed the preflight."""
 
     job_id: str
@@ -64,7 +64,7 @@ class _WaitingJob:
 
     row: tuple[Any, ...]
     on_gpus: bool
-    place: Place
+    place: QueuePosition
     planned: QueuedJob | None
 
     def is_of(self, row: Row[Any], on_gpus: bool) -> bool:  # noqa: FBT001 – the two that it was read of
@@ -83,7 +83,7 @@ def visible(caller: Caller) -> Select[Any]:
     return query if caller.project is None else query.where(Job.project == caller.project)
 
 
-def ordered(session: Session, caller: Caller, *, first: int | None = None) -> list[Place] | None:
+def ordered(session: Session, caller: Caller, *, first: int | None = None) -> list[QueuePosition] | None:
     """The caller's waiting jobs in order of service; None when there are too many. ``first``: only so many are in
     order, and the others behind them as they were queued.
     """
@@ -92,7 +92,7 @@ def ordered(session: Session, caller: Caller, *, first: int | None = None) -> li
         return None
     read = _in_queue_order(session, caller)
     waiting = [each.planned for each in read if each.planned is not None]
-    ledger = Ledger(project_quotas.accounts(session, limits.rooms(session)))
+    ledger = PassAccounts(project_quotas.accounts(session, limits.rooms(session)))
     unplanned, found = {each.place.job_id: each.place for each in read}, []
     for job in islice(in_serving_order(waiting, ledger), first):
         ledger.count(job, job.request.amount)
@@ -130,7 +130,7 @@ def _documents(session: Session, caller: Caller, job_ids: Sequence[str]) -> dict
     return {row.id: row.spec for row in session.execute(query) if row.id in wanted}
 
 
-def positions_in(line: Sequence[Place]) -> dict[str, int]:
+def positions_in(line: Sequence[QueuePosition]) -> dict[str, int]:
     """Job id → position from 1. As in ``queues.positions``, jobs in the preflight have one but do not count."""
     found, ahead = {}, 0
     for place in line:
@@ -146,7 +146,7 @@ def positions_by_age(session: Session, caller: Caller, job_ids: Sequence[str]) -
     return {row.id: row.number for row in session.execute(select(rows).where(rows.c.id.in_(job_ids)))}
 
 
-def page_in(session: Session, line: Sequence[Place], request: PageRequest) -> Page[Job]:
+def page_in(session: Session, line: Sequence[QueuePosition], request: PageRequest) -> Page[Job]:
     """One page of the line. It begins after the last job of the page before; where that one has started since, at its
     place.
     """
@@ -173,7 +173,7 @@ def by_age(request: PageRequest) -> PageRequest:
 
 
 def _waiting_job(row: Row[Any], spec: str, *, on_gpus: bool) -> _WaitingJob:
-    place = Place(job_id=row.id, queue=row.queue, can_start=row.status == JobState.QUEUED)
+    place = QueuePosition(job_id=row.id, queue=row.queue, can_start=row.status == JobState.QUEUED)
     needs = _needs_of(spec, on_gpus=on_gpus)
     if needs is None:
         return _WaitingJob(tuple(row), on_gpus, place, None)

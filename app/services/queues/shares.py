@@ -45,7 +45,7 @@ def project_shares(session: Session, caller: Caller) -> list[ProjectShare]:
     for kind in sorted(kinds, reverse=True):
         seen = filter(caller.sees, projects)
         is_contested = any(each.quota.of(kind).deserved for each in projects.values())
-        for name in sorted(seen, key=lambda each: (projects[each].rank(kind), each)):
+        for name in sorted(seen, key=lambda each: (projects[each].serving_key(kind), each)):
             standing = projects[name]
             share = ProjectShare(
                 project=name,

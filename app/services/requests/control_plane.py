@@ -12,7 +12,7 @@ from app.domain.errors import CannotFit
 from app.domain.scheduling.resources import NodeCapacity, Request
 from app.domain.spec.locations.paths import ReadingRules
 from app.domain.spec.model import JobDocument
-from app.domain.sweeps.rules.limits import Limits
+from app.domain.sweeps.rules.limits import SweepLimits
 from app.models import Job
 from app.security.secrets import SecretBox
 from app.storage.storage import Storage
@@ -77,7 +77,7 @@ class ControlPlane:
     inventory: Capacity
     estimates: StartEstimates
     waiting_limit: SubmissionLimit
-    sweep_limits: Limits
+    sweep_limits: SweepLimits
     files: FilesSettings
     secrets_dir: Path | None  # secrets that the operator stores for projects
 

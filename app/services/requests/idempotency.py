@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import delete, select, true
+from sqlalchemy import ColumnElement, delete, select, true
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
@@ -144,7 +144,7 @@ def _row(request: RequestKey, answer: StoredResponse) -> IdempotentReply:
     )
 
 
-def _same_key(request: RequestKey) -> tuple[Any, ...]:
+def _same_key(request: RequestKey) -> tuple[ColumnElement[bool], ...]:
     return (
         IdempotentReply.project == request.project,
         IdempotentReply.key_id == request.key_id,

@@ -10,7 +10,7 @@ from sqlalchemy import select, update
 from app.database.engine import Database
 from app.domain.lifecycle.states import JobState
 from app.domain.scheduling.cluster_state import ClusterState
-from app.domain.scheduling.planner import Plan, Planning, Policy
+from app.domain.scheduling.planner import Plan, Planning, SchedulingPolicy
 from app.domain.scheduling.planning_pass import run_pass
 from app.domain.scheduling.preemption import Preemption, Running
 from app.domain.scheduling.queue_order import QueuedJob
@@ -20,7 +20,7 @@ from app.models.base import utc_now
 from app.services.lifecycle import transitions
 from app.services.nodes import data_locality, registry
 from app.services.queues import limits, project_quotas
-from app.services.scheduling import lost_nodes, pending_jobs, running_jobs
+from app.services.scheduling import pending_jobs, pending_reasons, running_jobs
 from app.services.scheduling.pending_jobs import PendingJob
 from app.services.scheduling.placement import Dispatched, place_all
 from app.services.scheduling.preemption import PREEMPTIBLE, request_preemption
@@ -54,7 +54,7 @@ def plan_once(
     *,
     actor: str = "planner",
     page_size: int = 500,
-    policy: Policy | None = None,
+    policy: SchedulingPolicy | None = None,
     nudge: Callable[[str, str], None] = lambda _job, _node: None,
     announce: Callable[[list[Dispatched]], None] = lambda _placed: None,
     remember: Callable[[PassRecord], None] = lambda _seen: None,
@@ -71,7 +71,7 @@ def plan_once(
         served = limits.open_queues(session, room) if room else None
         if served is not None and not pending_jobs.any_pending_in(session, served):
             return []
-        policy, running = policy or Policy(), running_jobs.running(session)
+        policy, running = policy or SchedulingPolicy(), running_jobs.running(session)
         planning = Planning(
             registry.capacities(session),
             project_quotas.accounts(session, room),
@@ -81,7 +81,7 @@ def plan_once(
         caches = data_locality.caches(session, policy.weights)
         windows = pending_jobs.windows(session, page_size, queues=served, caches=caches)
         made, previous, jobs = _decide(pending_jobs.with_reservation(session), windows, planning, served)
-        lost_nodes.add_to_reasons(session, made.pending_reasons, jobs, list(planning.cluster.node_index.nodes.values()))
+        pending_reasons.complete(session, made.pending_reasons, jobs, [*planning.cluster.node_index.nodes.values()])
     dispatched = place_all(db, made.placements, actor, announce)
     # Reservations are stored before victims are asked to stop: the next pass must see them.
     write_updates(db, _updates(made, previous))
@@ -103,9 +103,11 @@ def _updates(made: Plan, previous: Mapping[str, str]) -> dict[str, dict[str, Any
     return updates
 
 
-def policy_of(settings: Settings) -> Policy:
+def policy_of(settings: Settings) -> SchedulingPolicy:
     """The configured scheduling policy."""
-    return Policy(weights=weights_of(settings), reserve_after_seconds=settings.scheduler.reserve_after_seconds)
+    return SchedulingPolicy(
+        weights=weights_of(settings), reserve_after_seconds=settings.scheduler.reserve_after_seconds
+    )
 
 
 def weights_of(settings: Settings) -> Weights:
@@ -151,15 +153,14 @@ def dispatched_to(db: Database, node: str) -> list[tuple[str, int]]:
 
 def renew(db: Database, me: str) -> bool:
     """Raise the counters of this process, of its heartbeat and of what it leads; returns whether it is the leader."""
-    with db.write() as session:
-        mine = (
-            update(ProcessBeat)
-            .where(ProcessBeat.holder == me)
-            .values(counter=ProcessBeat.counter + 1, last_seen_at=utc_now())
-            .returning(ProcessBeat.name)
-            .execution_options(synchronize_session=False)
-        )
-        return PLANNER in session.scalars(mine).all()
+    mine = (
+        update(ProcessBeat)
+        .where(ProcessBeat.holder == me)
+        .values(counter=ProcessBeat.counter + 1, last_seen_at=utc_now())
+        .returning(ProcessBeat.name)
+    )
+    with db.query() as connection:
+        return PLANNER in connection.execute(mine).scalars().all()
 
 
 def leader(db: Database) -> LeaderRecord | None:

@@ -8,7 +8,7 @@ from datetime import timedelta
 from app.database.engine import Database
 from app.domain.scheduling.incremental_planner import IncrementalPlan, IncrementalPlanner
 from app.domain.scheduling.placement import Placement
-from app.domain.scheduling.planner import Policy
+from app.domain.scheduling.planner import SchedulingPolicy
 from app.domain.scheduling.queue_order import QueuedJob
 from app.domain.scheduling.scoring import Weights
 from app.domain.scheduling.serving_order import JobUsage
@@ -54,7 +54,7 @@ class PlanningLoop:
         self._has_acted = False
 
     def run_pass(
-        self, policy: Policy, nudge: Callable[[str, str], None], announce: Callable[[list[Dispatched]], None]
+        self, policy: SchedulingPolicy, nudge: Callable[[str, str], None], announce: Callable[[list[Dispatched]], None]
     ) -> float | None:
         """Run one pass, full or incremental, and place what can start.
 

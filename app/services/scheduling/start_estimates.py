@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from sqlalchemy import ColumnElement, select
@@ -21,10 +22,20 @@ from app.models.base import utc_now
 from app.models.queue_order import LINE, ahead_of_new
 from app.services.nodes import device_kinds, project_demands, registry
 from app.services.queues import limits, project_quotas, queues
+from app.services.requests.short_cache import ShortCache
 
 # Time for admission and the planner's next pass, which every job has to wait for.
 PASS_SECONDS = 1.0
 REMEMBERED_SECONDS = 1.0
+SHARED_SECONDS = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Front:
+    """The jobs at the front of the line, and the estimated starts of those where it is known."""
+
+    ids: frozenset[str]
+    expected: Mapping[str, datetime]
 
 
 class Estimates:
@@ -79,17 +90,32 @@ class Estimates:
         return [None if each is None else round(max(each, PASS_SECONDS), 1) for each in found[-len(equal) :]]
 
 
-def of_waiting(session: Session, places: Mapping[str, int]) -> dict[str, datetime]:
-    """Job → estimated start, for the jobs (given with their positions) where it is known."""
-    if not any(place <= LOOK_AHEAD for place in places.values()):
+def of_waiting(session: Session, places: Mapping[str, int], shared: ShortCache | None = None) -> Mapping[str, datetime]:
+    """Job → estimated start, for the jobs (given with their positions) where it is known.
+
+    Readers share by ``shared`` what was computed within a second. A job that has joined the line since is not missing,
+    unless the line is too long for estimates of all.
+    """
+    near = {job_id for job_id, place in places.items() if place <= LOOK_AHEAD}
+    if not near:
         return {}
-    return _expected(session, _first(session, Job.status.in_(queues.WAITING)), places)
+    if shared is None:
+        return of_front(session).expected
+    known = shared_front(session, shared, SHARED_SECONDS)
+    is_whole = near <= known.ids or len(known.ids) == LOOK_AHEAD
+    return (known if is_whole else shared_front(session, shared, 0.0)).expected
 
 
-def of_front(session: Session) -> dict[str, datetime]:
-    """The same for all jobs at the front of the line: what every reader of one of them can share."""
+def of_front(session: Session) -> Front:
+    """The same for all jobs at the front of the line."""
     first = _first(session, Job.status.in_(queues.WAITING))
-    return _expected(session, first, {job.id for job in first})
+    ids = frozenset(job.id for job in first)
+    return Front(ids=ids, expected=_expected(session, first, ids))
+
+
+def shared_front(session: Session, shared: ShortCache, seconds: float) -> Front:
+    """`of_front`, of which all readers of a process share one that is at most so old."""
+    return shared.get(("front",), seconds, lambda: of_front(session))
 
 
 def of_moved(session: Session, job: Job, place: int, *, priority: int) -> datetime | None:

@@ -21,7 +21,7 @@ from app.services.queues import queues
 from app.services.requests.control_plane import ControlPlane
 from app.services.requests.idempotency import OnWritten, not_stored
 from app.services.serving import creation, documents, history, lookup, states
-from app.services.serving.documents import Prepared
+from app.services.serving.documents import PreparedService
 
 MODEL = "model"
 # Of these sections only what is given changes; others are replaced as a whole.
@@ -105,7 +105,7 @@ def change(
     return service
 
 
-def _prepared(plane: ControlPlane, caller: Caller, service: Service, changes: Mapping[str, Any]) -> Prepared:
+def _prepared(plane: ControlPlane, caller: Caller, service: Service, changes: Mapping[str, Any]) -> PreparedService:
     """The changed document, with that of its replicas, checked as at the creation."""
     document = _merged(service, changes)
     rules.check(document)
@@ -175,7 +175,7 @@ def _apply(
     plane: ControlPlane,
     caller: Caller,
     service: Service,
-    prepared: Prepared,
+    prepared: PreparedService,
     changes: Mapping[str, Any],
 ) -> None:
     is_new_revision = prepared.base != service.base

@@ -17,14 +17,14 @@ from app.security.permissions import Caller
 from app.services.access import projects
 from app.services.inference.models import WantedModel
 from app.services.jobs import dry_run, submission
-from app.services.jobs.dry_run import Plan
+from app.services.jobs.dry_run import DryRunPlan
 from app.services.lifecycle import audit
 from app.services.model_registry import resolving
 from app.services.queues import queues
 from app.services.requests.control_plane import ControlPlane
 from app.services.requests.idempotency import OnWritten, not_stored
 from app.services.serving import documents, history, lookup
-from app.services.serving.documents import Prepared
+from app.services.serving.documents import PreparedService
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,7 @@ class NewService:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Created:
+class CreatedService:
     """``warnings``: `field: reason` of what has no effect, or why its replicas would wait."""
 
     service: Service
@@ -73,7 +73,7 @@ def create(
         # Locks the job whose model it is until the row is there that keeps it from being deleted.
         submission.refuse_foreign_results(session, prepared.checked.reading, target, prepared.checked.spec)
         _write(session, caller, service)
-        on_written(session, Created(service=service, warnings=warnings_of(prepared)))
+        on_written(session, CreatedService(service=service, warnings=warnings_of(prepared)))
     return service
 
 
@@ -84,7 +84,7 @@ def plan(
     *,
     project: str | None = None,
     forwarded: Mapping[str, str] = MappingProxyType({}),
-) -> tuple[Plan, Sequence[str]]:
+) -> tuple[DryRunPlan, Sequence[str]]:
     """(where its first replica could run, warnings); writes nothing. Raises what `create` would raise."""
     target = project or caller.home_project
     caller.require_project(target)
@@ -99,11 +99,13 @@ def plan(
     return found, [documents.of_service(line) for line in found.warnings]
 
 
-def warnings_of(prepared: Prepared) -> list[str]:
+def warnings_of(prepared: PreparedService) -> list[str]:
     return [documents.of_service(line) for line in (*prepared.checked.waits, *prepared.checked.warnings)]
 
 
-def _row(plane: ControlPlane, caller: Caller, prepared: Prepared, *, service_id: str, is_automatic: bool) -> Service:
+def _row(
+    plane: ControlPlane, caller: Caller, prepared: PreparedService, *, service_id: str, is_automatic: bool
+) -> Service:
     document = prepared.document
     service = Service(
         id=service_id,
@@ -141,14 +143,14 @@ def _write(session: Session, caller: Caller, service: Service) -> None:
     )
 
 
-def _refuse_taken_name(session: Session, project: str, prepared: Prepared) -> None:
+def _refuse_taken_name(session: Session, project: str, prepared: PreparedService) -> None:
     name = prepared.document.name
     if lookup.live(session, project, name) is not None:
         raise _taken(name)
     refuse_name_of_other_model(session, project, prepared, field="name")
 
 
-def refuse_name_of_other_model(session: Session, project: str, prepared: Prepared, *, field: str) -> None:
+def refuse_name_of_other_model(session: Session, project: str, prepared: PreparedService, *, field: str) -> None:
     """A service with the name of a registered model serves that model: requests that name it ask for it."""
     name = prepared.document.name
     model = resolving.base_named(session, project, name)

@@ -36,7 +36,7 @@ _FIELDS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prepared:
+class PreparedService:
     """A service's document with that of its replicas, which passed all rules of a submission."""
 
     document: ServiceDocument
@@ -72,7 +72,7 @@ def prepare(
     project: str,
     service_id: str,
     forwarded: Mapping[str, str] = MappingProxyType({}),
-) -> Prepared:
+) -> PreparedService:
     """Resolve the model and check the replicas as jobs. Raises as `models.resolve` and a submission."""
     rules.check(document)
     made = with_model(plane, caller, document, model, project=project, service_id=service_id)
@@ -105,11 +105,11 @@ def checked(
     project: str,
     forwarded: Mapping[str, str] = MappingProxyType({}),
     hidden: Collection[str] = (),
-) -> Prepared:
+) -> PreparedService:
     """All checks of a submission before its transaction. ``hidden``: secret variables, whatever their names."""
     with fields_of_service():
         found = submission.check(plane, caller, made, project=project, forwarded=forwarded, secret_variables=hidden)
-    return Prepared(document=document, made=made, checked=found)
+    return PreparedService(document=document, made=made, checked=found)
 
 
 def model_of(document: JobDocument) -> tuple[BaseModel, ModelReference]:
@@ -142,7 +142,7 @@ def with_its_secrets(
     return with_secrets(document, own), tokens, secret_variables(secrets)
 
 
-def sealed(plane: ControlPlane, prepared: Prepared) -> str:
+def sealed(plane: ControlPlane, prepared: PreparedService) -> str:
     secrets = prepared.checked.spec.secrets
     return plane.box.seal(dict(secrets)) if secrets else ""
 

@@ -10,13 +10,13 @@ from app.domain.serving.scaling import FAILURES_IN_A_ROW, pause_after
 from app.models import Service
 from app.models.base import utc_now
 from app.services.serving import fleet, history
-from app.services.serving.fleet import Member
+from app.services.serving.fleet import FleetMember
 from app.services.serving.history import ACTOR
 
 _LONGEST = 1000  # characters of an error in a reason
 
 
-def notice_ends(session: Session, service: Service, members: list[Member]) -> None:
+def notice_ends(session: Session, service: Service, members: list[FleetMember]) -> None:
     """Record the replicas that have ended since; those of this revision that have failed delay the next one."""
     for each in members:
         if each.is_live or each.replica.ended_seen:
@@ -58,7 +58,7 @@ def note(session: Session, service: Service, reason: str, *, at: datetime) -> No
         )
 
 
-def recovered(service: Service, members: list[Member]) -> bool:
+def recovered(service: Service, members: list[FleetMember]) -> bool:
     """Whether a replica of this revision has begun to answer since the last one failed or was refused."""
     if not service.failures:
         return False

@@ -13,7 +13,7 @@ from app.models import Job, Replica, Service
 
 
 @dataclass(frozen=True)
-class Member:
+class FleetMember:
     """A replica that has not ended, or whose end the coordinator has not taken notice of."""
 
     replica: Replica
@@ -47,7 +47,7 @@ class Member:
         return self.job.document.scheduling_config.preemptible
 
 
-def members(session: Session, service: Service) -> list[Member]:
+def members(session: Session, service: Service) -> list[FleetMember]:
     """In the order of their numbers."""
     query = (
         select(Replica, Job)
@@ -55,10 +55,10 @@ def members(session: Session, service: Service) -> list[Member]:
         .where(Replica.service_id == service.id, ~Replica.ended_seen)
         .order_by(Replica.number)
     )
-    return [Member(replica, job) for replica, job in session.execute(query)]
+    return [FleetMember(replica, job) for replica, job in session.execute(query)]
 
 
-def locked_members(session: Session, service: Service) -> list[Member]:
+def locked_members(session: Session, service: Service) -> list[FleetMember]:
     """As `members`, with the rows of their jobs locked in the order of ids, and read again."""
     ids = [each.job.id for each in members(session, service)]
     locked = select(Job.id).where(Job.id.in_(ids)).order_by(Job.id).with_for_update()
@@ -75,6 +75,6 @@ def lasting(service: Service) -> int:
     return 0 if least and JobDocument.from_json(service.base).scheduling_config.preemptible else least
 
 
-def live(found: Sequence[Member], *, revision: int) -> list[Member]:
+def live(found: Sequence[FleetMember], *, revision: int) -> list[FleetMember]:
     """Those of a revision that are neither ended nor draining."""
     return [each for each in found if each.is_live and not each.is_draining and each.replica.revision == revision]

@@ -11,7 +11,7 @@ from app.domain.serving.events import ServiceEventType
 from app.models import Service, ServiceEvent
 from app.models.base import utc_now
 from app.services.lifecycle import audit
-from app.services.lifecycle.outbox import Outgoing, enqueue_events, shown_time
+from app.services.lifecycle.outbox import OutgoingEvent, enqueue_events, shown_time
 from app.services.requests.pagination import Orders, Page, PageRequest, page_of
 
 ACTOR = "services"  # the coordinator, where it acts by the rules of a service
@@ -41,7 +41,7 @@ def record(
         data=dict(data or {}),
     )
     session.add(event)
-    outgoing = Outgoing(event.id, kind, None, lambda: _payload(service, event))
+    outgoing = OutgoingEvent(event.id, kind, None, lambda: _payload(service, event))
     enqueue_events(session, service.project, [outgoing])
 
 

@@ -18,7 +18,7 @@ from app.services.access import projects
 from app.services.access.key_names import key_names
 from app.services.requests.pagination import Orders, Page, PageRequest, page_of
 from app.services.serving import endpoints, loads, lookup
-from app.services.serving.fleet import Member
+from app.services.serving.fleet import FleetMember
 from app.services.serving.loads import Load
 
 ORDERS: Orders = {
@@ -41,7 +41,7 @@ class Fleet:
     tokens_per_second: float = 0.0
     adapters_loaded: int = 0
 
-    def add(self, member: Member) -> None:
+    def add(self, member: FleetMember) -> None:
         if member.answers:
             self.answering += 1
         elif member.is_draining:
@@ -90,7 +90,7 @@ class ReplicaDetails:
 
     @property
     def answers(self) -> bool:
-        return Member(self.replica, self.job).answers
+        return FleetMember(self.replica, self.job).answers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,7 +184,7 @@ def _fleets(session: Session, ids: Sequence[str]) -> dict[str, Fleet]:
     )
     found: dict[str, Fleet] = {}
     for replica, job in session.execute(live):
-        found.setdefault(replica.service_id, Fleet()).add(Member(replica, job))
+        found.setdefault(replica.service_id, Fleet()).add(FleetMember(replica, job))
     return found
 
 

@@ -6,13 +6,13 @@ from app.domain.lifecycle.states import UNHELD
 from app.domain.serving.states import ServiceState
 from app.models import Service
 from app.services.serving import fleet
-from app.services.serving.fleet import Member
+from app.services.serving.fleet import FleetMember
 
 # Where new replicas wait for devices so long, an old one gives up its own: requests are held meanwhile.
 WAITS_FOR_DEVICES = timedelta(seconds=30)
 
 
-def surplus(service: Service, members: list[Member], now: datetime) -> list[tuple[Member, str]]:
+def surplus(service: Service, members: list[FleetMember], now: datetime) -> list[tuple[FleetMember, str]]:
     """Replicas that are to be drained, each with the reason."""
     alive = [each for each in members if each.is_live and not each.is_draining]
     if service.status != ServiceState.ACTIVE:
@@ -29,7 +29,7 @@ def surplus(service: Service, members: list[Member], now: datetime) -> list[tupl
     ]
 
 
-def to_give_way(service: Service, current: list[Member]) -> list[Member]:
+def to_give_way(service: Service, current: list[FleetMember]) -> list[FleetMember]:
     """Replicas that are not preemptible, although the service demands fewer of those: its minimum was lowered.
 
     ``current``: those of its revision. A service that is paused or deleted drains them all.
@@ -39,7 +39,7 @@ def to_give_way(service: Service, current: list[Member]) -> list[Member]:
     return [each for each in _by_usefulness(current) if not each.is_preemptible][fleet.lasting(service) :]
 
 
-def _spare(service: Service, current: list[Member]) -> list[tuple[Member, str]]:
+def _spare(service: Service, current: list[FleetMember]) -> list[tuple[FleetMember, str]]:
     """More than are wanted. Those that give way to other jobs stand in for those that last until these answer."""
     lasting = [each for each in _by_usefulness(current) if not each.is_preemptible][: fleet.lasting(service)]
     others = [each for each in _by_usefulness(current) if each not in lasting]
@@ -48,14 +48,14 @@ def _spare(service: Service, current: list[Member]) -> list[tuple[Member, str]]:
     return [(each, "the service needs fewer replicas") for each in more if each not in stand_ins]
 
 
-def _by_usefulness(members: list[Member]) -> list[Member]:
+def _by_usefulness(members: list[FleetMember]) -> list[FleetMember]:
     """The most useful ones first: those that answer, those that always run, those that are older."""
     return sorted(members, key=lambda each: (not each.answers, each.is_preemptible, each.replica.number))
 
 
 def _replaced(
-    service: Service, members: list[Member], now: datetime, current: list[Member], former: list[Member]
-) -> list[Member]:
+    service: Service, members: list[FleetMember], now: datetime, current: list[FleetMember], former: list[FleetMember]
+) -> list[FleetMember]:
     keep = max(0, service.wanted - sum(each.answers for each in current))
     answering = [each for each in _by_usefulness(former) if each.answers]
     gone = [each for each in former if not each.answers] + answering[keep:]
@@ -65,7 +65,7 @@ def _replaced(
     return gone
 
 
-def _waits_for_devices(current: list[Member], now: datetime) -> bool:
+def _waits_for_devices(current: list[FleetMember], now: datetime) -> bool:
     queued = [each.job.queued_at or each.job.created_at for each in current if each.job.state in UNHELD]
     return (
         bool(queued)

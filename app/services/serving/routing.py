@@ -9,7 +9,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app.domain.administration import AS_INSTALLED, MAKES_SERVICES
-from app.domain.errors import Conflict, ModelNotFound, ModelNotServed, NotFound, TrainyardError
+from app.domain.errors import Conflict, ModelNotServed, NamedModelNotFound, NotFound, TrainyardError
 from app.domain.ids import JOB_ID
 from app.domain.serving.document import NONE, Replicas, ServiceDocument
 from app.domain.serving.model_keys import model_key
@@ -75,8 +75,8 @@ def route(plane: ControlPlane, caller: Caller, model: str, *, task: str, auto: b
     of the model that they were trained on. A model without a service gets one, if it is registered or was made here,
     and the project says so, or leaves it to the settings (``auto``).
 
-    Raises ModelNotFound with the names there are, ModelNotServed with the command that serves it, and Conflict for a
-    model that can't be used, or that answers other requests.
+    Raises NamedModelNotFound with the names there are, ModelNotServed with the command that serves it, and Conflict for
+    a model that can't be used, or that answers other requests.
     """
     caller.require(Permission.INFER)
     found = _found(plane, caller, model, task, auto=auto)
@@ -157,7 +157,7 @@ def _adapter_on(session: Session, caller: Caller, service: Service, model: str, 
 def _meant(plane: ControlPlane, session: Session, caller: Caller, project: str, model: str, task: str) -> list[_Wanted]:
     """What may answer for a model, the best last: the adapter's own service, or its base with the adapter.
 
-    Raises ModelNotFound, and ModelNotServed for a location that no service has.
+    Raises NamedModelNotFound, and ModelNotServed for a location that no service has.
     """
     try:
         meaning = resolving.meaning(session, caller, project, native_name(model))
@@ -324,7 +324,7 @@ def _not_served(model: str) -> ModelNotServed:
     )
 
 
-def missing(session: Session, caller: Caller, project: str, model: str) -> ModelNotFound:
+def missing(session: Session, caller: Caller, project: str, model: str) -> NamedModelNotFound:
     """As `registered.missing`, with the names of services before those of models."""
     live = select(Service.name).where(
         Service.project == project,
@@ -341,7 +341,7 @@ def missing(session: Session, caller: Caller, project: str, model: str) -> Model
     return _with_message(error, f"{error.message}{known}")
 
 
-def _with_message(error: ModelNotFound, message: str) -> ModelNotFound:
+def _with_message(error: NamedModelNotFound, message: str) -> NamedModelNotFound:
     error.message, error.args = message, (message,)
     return error
 

@@ -21,15 +21,15 @@ from app.services.serving import (
     failures,
     fleet,
     history,
-    launching,
     loads,
     lookup,
+    next_replica,
     rollover,
     states,
     waiting_jobs,
 )
 from app.services.serving.demand import Demand
-from app.services.serving.fleet import Member
+from app.services.serving.fleet import FleetMember
 from app.services.serving.history import ACTOR
 from app.services.serving.loads import Load
 
@@ -81,7 +81,7 @@ def step(plane: ControlPlane, service_id: str) -> None:
     if is_due:
         _advance(plane, service_id)
     for _ in range(MOST_AT_ONCE):
-        if not launching.launch(plane, service_id):
+        if not next_replica.launch(plane, service_id):
             break
 
 
@@ -100,7 +100,7 @@ def _is_due(session: Session, service: Service) -> bool:
     )
 
 
-def _demand(session: Session, service: Service, members: list[Member]) -> Demand:
+def _demand(session: Session, service: Service, members: list[FleetMember]) -> Demand:
     load = loads.of(session, [service.id]).get(service.id, Load())
     of_revision = fleet.live(members, revision=service.revision)
     now = utc_now()
@@ -111,7 +111,7 @@ def _demand(session: Session, service: Service, members: list[Member]) -> Demand
     return demand.of(service, load, now, is_starting=is_starting, jobs_wait=jobs_wait)
 
 
-def _to_drain(service: Service, members: list[Member]) -> list[tuple[Member, str]]:
+def _to_drain(service: Service, members: list[FleetMember]) -> list[tuple[FleetMember, str]]:
     """Those that the service can do without, and those that were to drain but wait or run again since."""
     again = [
         (each, "the service does not need it any more")
@@ -121,7 +121,7 @@ def _to_drain(service: Service, members: list[Member]) -> list[tuple[Member, str
     return [*rollover.surplus(service, members, utc_now()), *again]
 
 
-def _to_give_way(service: Service, members: list[Member]) -> list[Member]:
+def _to_give_way(service: Service, members: list[FleetMember]) -> list[FleetMember]:
     return rollover.to_give_way(service, fleet.live(members, revision=service.revision))
 
 
@@ -147,7 +147,7 @@ def _advance(plane: ControlPlane, service_id: str) -> None:
         plane.nudge(job)
 
 
-def _scale(session: Session, service: Service, members: list[Member], wanted: Demand) -> None:
+def _scale(session: Session, service: Service, members: list[FleetMember], wanted: Demand) -> None:
     service.above_target_since, service.needed_at = wanted.above_target_since, wanted.needed_at
     if wanted.wanted == service.wanted:
         return
@@ -166,7 +166,7 @@ def _scale(session: Session, service: Service, members: list[Member], wanted: De
     )
 
 
-def _drain(session: Session, service: Service, member: Member, reason: str) -> Job | None:
+def _drain(session: Session, service: Service, member: FleetMember, reason: str) -> Job | None:
     is_first = not member.is_draining
     job = draining.request(session, member.replica, reason=reason)
     if is_first:

@@ -9,14 +9,14 @@ from sqlalchemy.orm import Session
 from app.domain.lifecycle.states import JobState
 from app.domain.spec.inference import REPLICA, TYPES
 from app.models import Job
-from app.services.serving.fleet import Member
+from app.services.serving.fleet import FleetMember
 
 WAITS_AT_LEAST = timedelta(seconds=5)  # what is placed at once does not wait
 _MOST_READ = 20
 _AUTO = "auto"  # device_type of a job that takes what there is
 
 
-def want_devices_of(session: Session, replicas: Sequence[Member], now: datetime) -> bool:
+def want_devices_of(session: Session, replicas: Sequence[FleetMember], now: datetime) -> bool:
     """Whether a job of the same queue waits for devices of the same type; one that is a replica never counts."""
     queues = {each.job.queue for each in replicas}
     if not queues:

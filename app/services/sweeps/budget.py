@@ -8,7 +8,7 @@ from sqlalchemy import ColumnElement, case, func, literal, select
 from sqlalchemy.orm import Session, load_only
 
 from app.domain.lifecycle.states import RUNNING
-from app.domain.sweeps.rules.limits import Limits
+from app.domain.sweeps.rules.limits import SweepLimits
 from app.domain.sweeps.spec import GRID, SweepSpec
 from app.domain.sweeps.states import TrialState
 from app.models import Attempt, Job, Sweep, Trial
@@ -73,14 +73,14 @@ def _used(session: Session, sweep: Sweep, *, reads_jobs: bool, reads_rows: bool)
     )
 
 
-def most_trials(spec: SweepSpec, limits: Limits) -> int | None:
+def most_trials(spec: SweepSpec, limits: SweepLimits) -> int | None:
     """How many trials the sweep may make; None for a grid, which ends after its points, as many as were allowed."""
     if spec.budget.max_trials is not None or spec.method.name == GRID:
         return spec.budget.max_trials
     return limits.max_trials
 
 
-def exhausted(session: Session, sweep: Sweep, spec: SweepSpec, so_far: Used, limits: Limits) -> str:
+def exhausted(session: Session, sweep: Sweep, spec: SweepSpec, so_far: Used, limits: SweepLimits) -> str:
     """Which part of the budget is used up; empty: there may be another trial."""
     most = most_trials(spec, limits)
     if most is not None and so_far.trials >= most:

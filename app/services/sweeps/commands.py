@@ -14,7 +14,7 @@ from app.domain.spec.model import JobDocument
 from app.domain.sweeps.documents import with_priority
 from app.domain.sweeps.events import SweepEventType
 from app.domain.sweeps.rules.document import check_other_budget
-from app.domain.sweeps.rules.limits import Limits
+from app.domain.sweeps.rules.limits import SweepLimits
 from app.domain.sweeps.spec import SweepSpec
 from app.domain.sweeps.states import TERMINAL, SweepState
 from app.models import Job, Sweep
@@ -219,7 +219,7 @@ def _release_jobs(session: Session, sweep: Sweep) -> None:
     )
 
 
-def _continue(session: Session, sweep: Sweep, caller: Caller, limits: Limits) -> None:
+def _continue(session: Session, sweep: Sweep, caller: Caller, limits: SweepLimits) -> None:
     """A sweep that has completed, or is about to, makes trials again if its budget now allows them."""
     completes = sweep.status == SweepState.FINISHING and sweep.ends_as == SweepState.COMPLETED
     if sweep.status != SweepState.COMPLETED and not completes:

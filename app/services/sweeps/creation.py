@@ -64,7 +64,7 @@ class CheckedSweep:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Created:
+class CreatedSweep:
     sweep: Sweep
     warnings: Sequence[str]
 
@@ -121,7 +121,7 @@ def create(  # noqa: PLR0913  what an API dialect may say of a sweep
             target=sweep.id,
             message=sweep.name,
         )
-        on_written(session, Created(sweep=sweep, warnings=checked.warnings))
+        on_written(session, CreatedSweep(sweep=sweep, warnings=checked.warnings))
     return sweep
 
 

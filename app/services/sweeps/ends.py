@@ -18,7 +18,7 @@ SHARE = 0.025
 SHORTEST_SECONDS, LONGEST_SECONDS = 0.025, 0.5
 
 
-class Ends:
+class TrialEnds:
     """One loop's view of the ends of trials; not thread-safe.
 
     ``seconds``: how long to wait before asking again. Where trials last for minutes, it is mostly as long as between

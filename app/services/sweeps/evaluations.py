@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from app.domain.lifecycle.states import TERMINAL, JobState
 from app.domain.sweeps import benchmarks
-from app.domain.sweeps.benchmarks import Measured
+from app.domain.sweeps.benchmarks import BenchmarkMetric
 from app.domain.sweeps.spec import SweepSpec
 from app.models import Job, Metric, Trial
 from app.services.jobs.control import requests as control_requests
@@ -20,7 +20,7 @@ from app.services.sweeps import lookup
 
 
 @dataclass(frozen=True, kw_only=True)
-class Points:
+class BenchmarkPoints:
     """What a trial has of a benchmark, by optimizer step: NaN where an evaluation has ended without a value.
 
     ``evaluations`` has those that count for their steps; ``awaited`` are steps whose evaluations have not ended.
@@ -36,14 +36,14 @@ class Points:
         return None if first is None or first in self.awaited else (first, self.values[first])
 
 
-def named(spec: SweepSpec) -> list[Measured]:
+def named(spec: SweepSpec) -> list[BenchmarkMetric]:
     """What objectives and constraints name of benchmarks."""
     metrics = [each.metric for each in spec.objectives] + [each.metric for each in spec.constraints]
     return [found for found in map(benchmarks.measured, metrics) if found is not None]
 
 
 def of_trainings(
-    session: Session, wanted: Sequence[Measured], job_ids: Collection[str], *, unfinished: bool = False
+    session: Session, wanted: Sequence[BenchmarkMetric], job_ids: Collection[str], *, unfinished: bool = False
 ) -> dict[str, list[Job]]:
     """By the training's ID the planned evaluations that measure any of these, oldest first; ``unfinished``: only those
     that have not ended.
@@ -92,7 +92,7 @@ def cancel(session: Session, spec: SweepSpec, job_ids: Collection[str], *, actor
     return [job for job in asked if job.requested == "cancel"]
 
 
-def points(session: Session, job: Job, wanted: Measured) -> Points:
+def points(session: Session, job: Job, wanted: BenchmarkMetric) -> BenchmarkPoints:
     """Of a trial's job and, up to the branch, of those whose trunk it shares."""
     last = lookup.lineage(session, job.id)
     trained = {each.id: each for each in session.scalars(select(Job).where(Job.id.in_(last)))}
@@ -111,16 +111,16 @@ def points(session: Session, job: Job, wanted: Measured) -> Points:
         # Other benchmarks may write points of the same name.
         if (row.job_id, row.step) in measured and row.value is not None:
             values[row.step] = row.value
-    return Points(values=values, evaluations=evaluations, awaited=evaluations.keys() - values.keys())
+    return BenchmarkPoints(values=values, evaluations=evaluations, awaited=evaluations.keys() - values.keys())
 
 
-def ended_without(found: Points) -> Job | None:
+def ended_without(found: BenchmarkPoints) -> Job | None:
     """The evaluation of the latest step that has ended without measuring it; None where there is none."""
     is_lost = (each for _, each in sorted(found.evaluations.items(), reverse=True) if each.state in TERMINAL)
     return next((each for each in is_lost if each.state is not JobState.COMPLETED), None)
 
 
-def _measures(evaluation: Job, wanted: Measured) -> bool:
+def _measures(evaluation: Job, wanted: BenchmarkMetric) -> bool:
     section = evaluation.document.inference
     return section is not None and section.planned and any(wanted.is_of(each.name) for each in section.benchmarks)
 

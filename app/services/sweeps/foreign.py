@@ -4,9 +4,9 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
-from sqlalchemy import func, select, tuple_
+from sqlalchemy import Select, func, select, tuple_
 from sqlalchemy.orm import Session, load_only
 
 from app.domain.errors import Conflict, IllegalTransition
@@ -25,6 +25,8 @@ from app.services.sweeps import commands, creation, history, lookup
 from app.services.sweeps.creation import CheckedSweep, SweepOrigin
 from app.services.sweeps.reading import listing
 from app.services.sweeps.reading.listing import TrialDetails
+
+_Query = TypeVar("_Query", bound=Select[*tuple[Any, ...]])
 
 MOST_TRIALS = 100  # that a sweep is shown with
 _JOB_STATES = {
@@ -294,6 +296,6 @@ def _keep(sweep: Sweep, dialect: str, **kept: Any) -> None:
     sweep.mark_changed()
 
 
-def _of(caller: Caller, dialect: str, query: Any) -> Any:  # noqa: ANN401 – a query of any columns
+def _of(caller: Caller, dialect: str, query: _Query) -> _Query:
     query = query.where(Sweep.foreign[dialect]["name"].as_string().is_not(None))
     return query if caller.project is None else query.where(Sweep.project == caller.project)

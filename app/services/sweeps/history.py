@@ -16,7 +16,7 @@ from app.models import Sweep, SweepEvent
 from app.models.base import utc_now
 from app.security.permissions import Caller
 from app.services.lifecycle import audit
-from app.services.lifecycle.outbox import Outgoing, enqueue_events, shown_time
+from app.services.lifecycle.outbox import OutgoingEvent, enqueue_events, shown_time
 from app.services.requests.existing_rows import existing_in
 from app.services.requests.pagination import Orders, Page, PageRequest, page_of
 
@@ -164,7 +164,7 @@ def write(session: Session, sweep: Sweep, events: Sequence[SweepEvent], *, has_w
         return
     with session.no_autoflush:  # with what else the transaction changes
         # States are those of jobs in a subscription: one to COMPLETED is not one to the ends of sweeps.
-        outgoing = [Outgoing(each.id, each.type, None, partial(_payload, sweep, each)) for each in events]
+        outgoing = [OutgoingEvent(each.id, each.type, None, partial(_payload, sweep, each)) for each in events]
         enqueue_events(session, sweep.project, outgoing)
 
 

@@ -16,7 +16,7 @@ from app.models import Checkpoint, Job, Sweep, Trial
 from app.services.attempts import checkpoints
 from app.services.lifecycle import transitions
 from app.services.requests.control_plane import ControlPlane
-from app.storage.keys import checkpoint_key
+from app.storage.object_keys import checkpoint_key
 
 # Jobs in one transaction, which blocks other writers on SQLite.
 JOBS_AT_ONCE, ROWS_AT_ONCE = 50, 1_000

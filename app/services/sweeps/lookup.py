@@ -10,7 +10,7 @@ from app.domain.errors import NotFound
 from app.domain.lifecycle.states import TERMINAL
 from app.domain.sweeps.spec import SweepSpec
 from app.domain.sweeps.states import TrialState
-from app.models import Job, Sweep, Trial
+from app.models import AuditEntry, Job, Sweep, Trial
 from app.security.permissions import Caller
 
 SWEEP_ID = re.compile(r"sweep-[0-9a-f-]{36}")
@@ -24,9 +24,20 @@ def find(session: Session, caller: Caller, sweep_id: str) -> Sweep:
     sweep = session.get(Sweep, sweep_id) if SWEEP_ID.fullmatch(sweep_id) else None
     missing = f"no sweep {sweep_id[:64]}"
     if sweep is None:
-        raise NotFound(missing)
+        raise NotFound(f"{missing}{_deletion(session, caller, sweep_id)}")
     caller.require_sight(sweep.project, missing)
     return sweep
+
+
+def _deletion(session: Session, caller: Caller, sweep_id: str) -> str:
+    """When it was deleted, by the audit trail, for those who could see it: labels and warm starts still name it."""
+    query = select(AuditEntry.at, AuditEntry.actor, AuditEntry.project).where(
+        AuditEntry.target == sweep_id, AuditEntry.action == "sweep.delete", AuditEntry.outcome == "done"
+    )
+    found = session.execute(query.limit(1)).one_or_none() if SWEEP_ID.fullmatch(sweep_id) else None
+    if found is None or not caller.sees(found.project):
+        return ""
+    return f": it was deleted on {found.at:%Y-%m-%d}{' by retention' if found.actor == 'retention' else ''}"
 
 
 def find_by_alias(session: Session, caller: Caller, alias: str, *, missing: str) -> Sweep:

@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Sequence
+from datetime import datetime
 
 from sqlalchemy import ColumnElement, func, or_, select
 from sqlalchemy.orm import Session
 
 from app.domain.spec.document import is_custom, typed_hyperparameters
 from app.domain.sweeps import benchmarks
-from app.domain.sweeps.benchmarks import Measured
+from app.domain.sweeps.benchmarks import BenchmarkMetric
 from app.domain.sweeps.results import mean_of, selected
 from app.domain.sweeps.spec import TOKENS, Constraint, EarlyStopping, Objective
 from app.models import Job, Metric
@@ -85,6 +86,14 @@ def first_value_from(session: Session, job: Job, metric: str, step: int) -> tupl
     return None if row is None else (row.step, math.nan if row.value is None else row.value)
 
 
+def measured_at(session: Session, job: Job, metric: str, step: int) -> datetime | None:
+    """When the point of this step was measured, by the clock of its node; None where there is none."""
+    of_benchmark = benchmarks.measured(metric)
+    name = metric if of_benchmark is None else of_benchmark.point
+    query = select(Metric.at).where(_points(session, job.id), Metric.name == name, Metric.step == step)
+    return session.scalar(query.order_by(Metric.at.desc()).limit(1))
+
+
 def newest_value(session: Session, job: Job, metric: str) -> tuple[int, float] | None:
     """The newest point of the metric: (step, value); of a benchmark the newest that is finite."""
     of_benchmark = benchmarks.measured(metric)
@@ -117,7 +126,7 @@ def _measured(session: Session, job: Job, metric: str, select_: str, *, is_lower
     return selected(_newest(session, job.id, metric, count)[::-1], select_)
 
 
-def _of_benchmark(session: Session, job: Job, of_it: Measured, select_: str, *, sign: float) -> float | None:
+def _of_benchmark(session: Session, job: Job, of_it: BenchmarkMetric, select_: str, *, sign: float) -> float | None:
     values = evaluations.points(session, job, of_it).values
     found = selected([(step, sign * value) for step, value in values.items()], select_)
     return None if found is None else sign * found

@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from sqlalchemy import select
+from sqlalchemy import Select, select
 from sqlalchemy.orm import Session
 
 from app.domain.lifecycle.states import TERMINAL, JobState
@@ -17,21 +17,24 @@ from app.domain.sweeps import benchmarks
 from app.domain.sweeps.events import SweepEventType
 from app.domain.sweeps.observations import NO_VALUE
 from app.domain.sweeps.population import is_replaced
-from app.domain.sweeps.promotions import waits
+from app.domain.sweeps.promotions import judges, waits
 from app.domain.sweeps.spec import SweepSpec
 from app.domain.sweeps.states import TrialState
 from app.models import Job, Sweep, SweepEvent, Trial, TrialReport
 from app.models.base import utc_now
 from app.services.jobs.control import requests as control_requests
-from app.services.sweeps import evaluations, history, lookup, measures, rung_reports, warm_starts
+from app.services.sweeps import counts, evaluations, history, lookup, measures, rung_reports, warm_starts
+from app.services.sweeps.counts import Kind
 from app.services.sweeps.halting import decisions
 from app.services.sweeps.halting.halted import count as halted_count
 from app.services.sweeps.halting.halted import undecided
 from app.services.sweeps.history import ACTOR
 
+_IS_OVER = Job.id.is_(None) | Job.status.in_(TERMINAL)
+
 
 @dataclass
-class Recorded:
+class SweepObservations:
     """What a pass over one sweep has found; ``to_nudge`` are jobs with a new control request."""
 
     reports: int = 0
@@ -41,19 +44,25 @@ class Recorded:
 
 @dataclass
 class _Pass:
-    """``best`` is that of the sweep once one was asked for; ``events`` are written together."""
+    """``best`` is that of the sweep once one was asked for; ``events`` and what was ``spared`` are written together."""
 
     session: Session
     sweep: Sweep
     spec: SweepSpec
-    recorded: Recorded
+    recorded: SweepObservations
     best: Trial | None = None
     events: list[SweepEvent] = field(default_factory=list)
+    spared: dict[Kind, list[float]] = field(default_factory=dict)
 
 
 def has_news(session: Session, sweep: Sweep, spec: SweepSpec) -> bool:
     """Whether `observe` would write anything; reads only, so that most passes take no lock."""
-    running = running_trials(session, sweep.id)
+    if not spec.deterministic and not evaluations.named(spec):  # each end counts as soon as it is there
+        if _has_ended(session, sweep.id):
+            return True
+        if not judges(spec):
+            return False
+    running = _watched(session, sweep, spec)
     if _ended(session, sweep, spec, running) or _resumed_by_hand(session, sweep, spec, running):
         return True
     return any(
@@ -61,14 +70,15 @@ def has_news(session: Session, sweep: Sweep, spec: SweepSpec) -> bool:
     )
 
 
-def observe(session: Session, sweep: Sweep, spec: SweepSpec) -> Recorded:
+def observe(session: Session, sweep: Sweep, spec: SweepSpec) -> SweepObservations:
     """Write everything that is new; the caller has locked the sweep."""
-    now = _Pass(session, sweep, spec, Recorded())
-    running = running_trials(session, sweep.id)
+    now = _Pass(session, sweep, spec, SweepObservations())
+    running = _watched(session, sweep, spec)
     for trial, report in _resumed_by_hand(session, sweep, spec, running):
         decisions.continue_by_hand(session, sweep, spec, trial, report)
-    now.recorded.reports = rung_reports.record(session, sweep, spec, running)
-    ending = [job.id for _, job in _ended(session, sweep, spec, running) if job is not None]
+    judged = rung_reports.record(session, sweep, spec, running)
+    now.recorded.reports = judged.reports
+    ending = _job_ids(_ended(session, sweep, spec, running))
     cancels = evaluations.of_trainings(session, evaluations.named(spec), ending, unfinished=True)
     if cancels or any(job is not None and _is_to_be_stopped(trial, job) for trial, job in running):
         # All that this transaction may change, older jobs before younger evaluations.
@@ -80,22 +90,41 @@ def observe(session: Session, sweep: Sweep, spec: SweepSpec) -> Recorded:
         for trial, job in ended:
             _take_end(now, trial, job)
     history.write(session, sweep, now.events)
-    job_ids = [job.id for _, job in ended if job is not None]
+    job_ids = _job_ids(ended)
     now.recorded.to_nudge += evaluations.cancel(session, spec, job_ids, actor=ACTOR, reason="its trial has ended")
     if now.recorded.reports or now.recorded.ended:
         sweep.mark_changed()
+    counts.add(session, sweep.project, {Kind.DECISION: judged.decided_in, **now.spared})
     return now.recorded
 
 
 def running_trials(session: Session, sweep_id: str) -> list[tuple[Trial, Job | None]]:
     """Those that have not ended with their jobs, by number; None for a job that was deleted."""
-    query = (
-        select(Trial, Job)
-        .outerjoin(Job, Job.id == Trial.job_id)
-        .where(Trial.sweep_id == sweep_id, Trial.state == TrialState.RUNNING)
-        .order_by(Trial.number)
-    )
-    return [(row.Trial, row.Job) for row in session.execute(query)]
+    return [(row.Trial, row.Job) for row in session.execute(_running(sweep_id))]
+
+
+def _watched(session: Session, sweep: Sweep, spec: SweepSpec) -> list[tuple[Trial, Job | None]]:
+    """The running trials of which there may be news. Without rungs those alone that have ended, or are to: to read the
+    jobs of all of them at each end would be most of what it costs.
+    """
+    if judges(spec) or spec.deterministic:
+        return running_trials(session, sweep.id)
+    of_news = _running(sweep.id).where(_IS_OVER | (Trial.stop_reason != ""))
+    return [(row.Trial, row.Job) for row in session.execute(of_news)]
+
+
+def _running(sweep_id: str) -> Select[Trial, Job]:
+    query = select(Trial, Job).outerjoin(Job, Job.id == Trial.job_id)
+    return query.where(Trial.sweep_id == sweep_id, Trial.state == TrialState.RUNNING).order_by(Trial.number)
+
+
+def _job_ids(trials: Sequence[tuple[Trial, Job | None]]) -> list[str]:
+    return [job.id for _, job in trials if job is not None]
+
+
+def _has_ended(session: Session, sweep_id: str) -> bool:
+    found = _running(sweep_id).with_only_columns(Trial.number).where(_IS_OVER)
+    return session.scalar(found.limit(1)) is not None
 
 
 def _ended(
@@ -152,6 +181,7 @@ def _take_end(now: _Pass, trial: Trial, job: Job | None) -> None:
         trial.device_seconds = sum(map(device_seconds, [job, *_evaluations(now, job)]))
         trial.error_type = job.error_type
         _judge_end(now, trial, job)
+        _note_spared(now, trial, job)
     trial.value = trial.objectives[0] if trial.objectives else None
     event = history.numbered(
         sweep,
@@ -163,6 +193,16 @@ def _take_end(now: _Pass, trial: Trial, job: Job | None) -> None:
     )
     now.events.append(event)
     _note_best(now, trial)
+
+
+def _note_spared(now: _Pass, trial: Trial, job: Job) -> None:
+    """The device time of the steps that it did not train, at the pace of its own."""
+    left = (job.total_steps or 0) - job.current_step if trial.state == TrialState.STOPPED else 0
+    trunk = trial.fork_step if trial.source != "exploited" else 0
+    own = job.current_step - trial.fork_step
+    for kind, steps in ((Kind.BY_STOPPING, left), (Kind.BY_TRUNKS, trunk)):
+        if own > 0 and steps > 0:
+            now.spared.setdefault(kind, []).append(device_seconds(job) / own * steps)
 
 
 def device_seconds(job: Job, *, more: float = 0.0) -> float:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -10,9 +11,10 @@ from app.domain.lifecycle.states import TERMINAL, JobState
 from app.domain.sweeps import benchmarks
 from app.domain.sweeps.events import SweepEventType
 from app.domain.sweeps.promotions import halts, waits
-from app.domain.sweeps.rungs import RungReport, Verdict, judge, rungs_of
+from app.domain.sweeps.rungs import RungReport, RungVerdict, judge, rungs_of
 from app.domain.sweeps.spec import PBT, SweepSpec
 from app.models import Job, Sweep, Trial, TrialReport
+from app.models.base import utc_now
 from app.services.sweeps import history, measures
 from app.services.sweeps.history import ACTOR
 
@@ -22,14 +24,24 @@ Due = tuple[Trial, Job, Found]
 _EPOCH_SLACK = 3
 
 
-def record(session: Session, sweep: Sweep, spec: SweepSpec, running: Sequence[tuple[Trial, Job | None]]) -> int:
-    """Write and judge every report that is due, in the order of trials; returns how many."""
-    recorded = 0
+@dataclass
+class Judged:
+    """Reports that were recorded, and of those that were decided at once the seconds since their measurement."""
+
+    reports: int = 0
+    decided_in: list[float] = field(default_factory=list)
+
+
+def record(session: Session, sweep: Sweep, spec: SweepSpec, running: Sequence[tuple[Trial, Job | None]]) -> Judged:
+    """Write and judge every report that is due, in the order of trials."""
+    judged = Judged()
     while due := _due(session, spec, running):
         for trial, job, found in due:
-            _write(session, sweep, spec, trial, job, found)
-        recorded += len(due)
-    return recorded
+            report = _write(session, sweep, spec, trial, job, found)
+            if report.decided_seq is not None:
+                judged.decided_in += _seconds_since(session, spec, job, found)
+        judged.reports += len(due)
+    return judged
 
 
 def next_report(session: Session, spec: SweepSpec, trial: Trial, job: Job) -> Found | None:
@@ -154,7 +166,15 @@ def _due(session: Session, spec: SweepSpec, running: Sequence[tuple[Trial, Job |
     return sorted(ready, key=lambda each: (each[2][0], each[0].number))[:1]
 
 
-def _write(session: Session, sweep: Sweep, spec: SweepSpec, trial: Trial, job: Job, found: Found) -> None:
+def _seconds_since(session: Session, spec: SweepSpec, job: Job, found: Found) -> list[float]:
+    """Since the measurement; none where the clock of its node is ahead, and where it was measured by nothing."""
+    _, step, _ = found
+    measured_at = measures.measured_at(session, job, spec.objectives[0].metric, step)
+    seconds = -1.0 if measured_at is None else (utc_now() - measured_at).total_seconds()
+    return [seconds] if seconds >= 0 else []
+
+
+def _write(session: Session, sweep: Sweep, spec: SweepSpec, trial: Trial, job: Job, found: Found) -> TrialReport:
     rung, step, value = found
     sweep.seq += 1
     report = TrialReport(
@@ -175,9 +195,12 @@ def _write(session: Session, sweep: Sweep, spec: SweepSpec, trial: Trial, job: J
         data={"number": trial.number, "rung": rung, "rank": verdict.rank, "of": verdict.of},
     )
     session.flush()
+    return report
 
 
-def _settle(session: Session, spec: SweepSpec, trial: Trial, job: Job, report: TrialReport, verdict: Verdict) -> str:
+def _settle(
+    session: Session, spec: SweepSpec, trial: Trial, job: Job, report: TrialReport, verdict: RungVerdict
+) -> str:
     """Decide about the report, unless its trial waits for others; what becomes of the trial, in a word."""
     has_halted = _has_halted(session, spec, job, report.rung)
     report.continues = trial.promoted or decided_at_once(spec, report, verdict)
@@ -194,7 +217,7 @@ def _settle(session: Session, spec: SweepSpec, trial: Trial, job: Job, report: T
     return "continues"
 
 
-def decided_at_once(spec: SweepSpec, report: TrialReport, verdict: Verdict) -> bool:
+def decided_at_once(spec: SweepSpec, report: TrialReport, verdict: RungVerdict) -> bool:
     """Whether a trial continues whose report waits for no other; one that has passed a halt is not stopped any more."""
     return report.value is not None if waits(spec) else verdict.continues
 

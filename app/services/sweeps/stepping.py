@@ -10,19 +10,19 @@ from sqlalchemy.orm import Session
 from app.database.engine import Database
 from app.domain.lifecycle.states import TERMINAL
 from app.domain.sweeps.promotions import waits
-from app.domain.sweeps.rules.limits import Limits
+from app.domain.sweeps.rules.limits import SweepLimits
 from app.domain.sweeps.spec import PBT, SweepSpec
 from app.domain.sweeps.states import SweepState, TrialState
 from app.models import Job, Sweep, Trial
 from app.services.jobs.control import requests as control_requests
 from app.services.requests.control_plane import ControlPlane
-from app.services.sweeps import budget, evaluations, history, kept_checkpoints, launching, lookup, observing, resuming
+from app.services.sweeps import budget, evaluations, history, kept_checkpoints, lookup, next_trial, observing, resuming
 from app.services.sweeps.forking import populations, verification
 from app.services.sweeps.halting import promoting
 from app.services.sweeps.history import ACTOR
-from app.services.sweeps.launching import Suggests, Turn
+from app.services.sweeps.next_trial import Suggests, Turn
 from app.services.sweeps.observed import best_numbers
-from app.services.sweeps.reading.forecast import Forecast
+from app.services.sweeps.reading.forecast import StartForecast
 
 ACTIVE = (SweepState.PENDING, SweepState.RUNNING, SweepState.PAUSED, SweepState.FINISHING)
 logger = logging.getLogger(__name__)
@@ -58,18 +58,17 @@ def step(plane: ControlPlane, suggestions: Suggests, sweep_id: str) -> bool:
             return False
         spec = SweepSpec.from_json(sweep.spec)
         is_due = _is_due(session, sweep, spec, plane.sweep_limits)
-    if is_due:
-        _record_news(plane, sweep_id)
+    is_finishing = is_due and _record_news(plane, sweep_id)
     if spec.verify_trunks:
         verification.advance(plane, sweep_id)
-    if is_due:
+    if is_finishing:
         _end_if_done(plane, sweep_id)
-    forecast, turn = Forecast(plane.estimates, MOST_AT_ONCE), Turn()
+    forecast, turn = StartForecast(plane.estimates, MOST_AT_ONCE), Turn()
     return all(_use_room(plane, suggestions, sweep_id, spec, forecast, turn) for _ in range(MOST_AT_ONCE))
 
 
 def _use_room(
-    plane: ControlPlane, suggestions: Suggests, sweep_id: str, spec: SweepSpec, forecast: Forecast, turn: Turn
+    plane: ControlPlane, suggestions: Suggests, sweep_id: str, spec: SweepSpec, forecast: StartForecast, turn: Turn
 ) -> bool:
     """A halted trial that has earned it continues, or else a new one begins; whether to ask again at once."""
     if waits(spec):  # which never changes
@@ -77,12 +76,12 @@ def _use_room(
         if decide(plane, sweep_id):
             forecast.forget()
             return True
-    is_made = launching.launch(replace(plane, estimates=forecast), suggestions, sweep_id, turn)
+    is_made = next_trial.launch(replace(plane, estimates=forecast), suggestions, sweep_id, turn)
     forecast.advance()
     return is_made
 
 
-def _is_due(session: Session, sweep: Sweep, spec: SweepSpec, limits: Limits) -> bool:
+def _is_due(session: Session, sweep: Sweep, spec: SweepSpec, limits: SweepLimits) -> bool:
     """Whether `_record_news` has anything to write; reads only, so that most steps take no lock."""
     if (
         observing.has_news(session, sweep, spec)
@@ -99,12 +98,12 @@ def _is_due(session: Session, sweep: Sweep, spec: SweepSpec, limits: Limits) -> 
     return bool(used_up or budget.too_many_failed(session, sweep, spec, so_far))
 
 
-def _record_news(plane: ControlPlane, sweep_id: str) -> None:
-    """One transaction: everything that is new, and what follows from it for the sweep."""
+def _record_news(plane: ControlPlane, sweep_id: str) -> bool:
+    """One transaction: everything that is new, and what follows from it for the sweep; whether it is FINISHING."""
     with plane.db.write() as session:
         sweep = lookup.locked(session, sweep_id)
         if sweep.status not in ACTIVE:
-            return
+            return False
         spec = SweepSpec.from_json(sweep.spec)
         to_nudge = _cancel_awaited(session, sweep, spec)
         to_nudge += observing.observe(session, sweep, spec).to_nudge
@@ -113,6 +112,7 @@ def _record_news(plane: ControlPlane, sweep_id: str) -> None:
         to_nudge += _finish_if_due(session, sweep, spec, plane.sweep_limits)
     for job in to_nudge:
         plane.nudge(job)
+    return sweep.status == SweepState.FINISHING
 
 
 def _awaited_in_vain(session: Session, sweep: Sweep, spec: SweepSpec) -> list[str]:
@@ -136,7 +136,7 @@ def _cancel_awaited(session: Session, sweep: Sweep, spec: SweepSpec) -> list[Job
     return evaluations.cancel(session, spec, job_ids, actor=ACTOR, reason=f"by its sweep: {sweep.status_reason}")
 
 
-def _finish_if_due(session: Session, sweep: Sweep, spec: SweepSpec, limits: Limits) -> list[Job]:
+def _finish_if_due(session: Session, sweep: Sweep, spec: SweepSpec, limits: SweepLimits) -> list[Job]:
     """Move the sweep to FINISHING when its budget is used up or too many trials have failed.
 
     Returns the jobs whose supervisors are to be nudged after the commit.

@@ -16,7 +16,7 @@ from app.services.requests.control_plane import ControlPlane
 from app.services.requests.idempotency import OnWritten, not_stored
 from app.services.sweeps import budget, history, lookup, trials
 from app.services.sweeps.halting import promoting
-from app.services.sweeps.launching import space_of
+from app.services.sweeps.next_trial import space_of
 from app.services.sweeps.reading import listing
 from app.services.sweeps.trials import NewTrial
 

@@ -23,7 +23,7 @@ from app.security.permissions import Caller, Role
 from app.services.jobs import submission
 from app.services.jobs.submission import Checked, Origin
 from app.services.requests.control_plane import ControlPlane
-from app.services.sweeps import history
+from app.services.sweeps import counts, history
 from app.services.sweeps.history import ACTOR
 
 SWEEP_LABEL, TRIAL_LABEL = "trainyard/sweep", "trainyard/trial"
@@ -42,13 +42,16 @@ class Fork:
 
 @dataclass(frozen=True, kw_only=True)
 class NewTrial:
-    """A trial that is to be stored; ``seen_seq`` is what its suggestion knew, ``save_at`` where others branch off."""
+    """A trial that is to be stored; ``seen_seq`` is what its suggestion knew, ``suggested_in`` the seconds that this
+    took, None for other values, ``save_at`` where others branch off.
+    """
 
     number: int
     values: dict[str, Value]
     source: Source
     seen_seq: int
     note: str = ""
+    suggested_in: float | None = None
     fork: Fork | None = None
     save_at: tuple[int, ...] = ()
 
@@ -184,6 +187,8 @@ def _add(
     sweep.mark_changed()
     session.add(trial)
     session.flush()
+    if new.suggested_in is not None:
+        counts.add(session, sweep.project, {counts.Kind.SUGGESTION: [new.suggested_in]})
     return trial
 
 

@@ -9,8 +9,8 @@ from sqlalchemy.orm import Session
 from app.domain.lifecycle.states import TERMINAL
 from app.domain.metric_groups import GROUPS, Group, group_of, rank_of
 from app.models import Job
-from app.services.telemetry import progress
-from app.services.telemetry.progress import SeriesPoint
+from app.services.telemetry import stored_metrics
+from app.services.telemetry.stored_metrics import SeriesPoint
 from app.services.telemetry.summaries import LAST_STEP
 
 EPOCH, TOKENS = AXES = ("epoch", "tokens")  # metrics that are axes
@@ -39,7 +39,7 @@ class Curves:
 
 def groups_of(session: Session, job_id: str) -> dict[Group, list[str]]:
     """The metrics that are curves, by group; groups without any are left out."""
-    names = sorted((name for name in progress.names_of(session, job_id) if name not in AXES), key=rank_of)
+    names = sorted((name for name in stored_metrics.names_of(session, job_id) if name not in AXES), key=rank_of)
     found = {group: [name for name in names if group_of(name) == group] for group in GROUPS}
     return {group: members for group, members in found.items() if members}
 
@@ -57,7 +57,7 @@ def points(session: Session, job: Job, request: CurvesRequest) -> dict[str, list
     """The points of the metrics that are named, not of all where none is."""
     if not request.names:
         return {}
-    return progress.series(
+    return stored_metrics.series(
         session,
         job.id,
         names=request.names,
@@ -74,7 +74,7 @@ def tokens(session: Session, job: Job) -> Sequence[tuple[int, float]]:
 
 def _axis(session: Session, job: Job, name: str, current: float) -> Sequence[tuple[int, float]]:
     """As measured, else as if every step had as much of it. Scripts may report values that are not finite."""
-    measured = progress.series(session, job.id, names=[name], max_points=_AXIS_POINTS).get(name, [])
+    measured = stored_metrics.series(session, job.id, names=[name], max_points=_AXIS_POINTS).get(name, [])
     finite = [(point.step, point.value) for point in measured if math.isfinite(point.value)]
     if finite:
         return [(0, 0.0), *(point for point in finite if point[0] > 0)]

@@ -12,8 +12,8 @@ from app.domain.errors import LeaseLost
 from app.domain.lifecycle.states import HELD
 from app.models import Job
 from app.models.base import utc_now
-from app.services.telemetry import progress
-from app.services.telemetry.progress import MetricPoint
+from app.services.telemetry import stored_metrics
+from app.services.telemetry.stored_metrics import MetricValue
 
 PREFIX = "bench/"  # of the metrics of benchmarks
 LONGEST_NAME, MOST = 128, 1000
@@ -39,5 +39,5 @@ def store(db: Database, *, evaluation_id: str, fence: int, values: Mapping[str, 
             return  # deleted meanwhile
         step = job.current_step if evaluation.evaluated_step is None else evaluation.evaluated_step
         now = utc_now()
-        points = [MetricPoint(name=name, step=step, at=now, value=value) for name, value in sorted(measured.items())]
-        progress.add_points(session, job, points[:MOST])
+        points = [MetricValue(name=name, step=step, at=now, value=value) for name, value in sorted(measured.items())]
+        stored_metrics.add_points(session, job, points[:MOST])

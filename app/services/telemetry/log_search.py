@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from app.domain.errors import InvalidRequest
-from app.patterns.log_patterns import InvalidPattern, log_pattern
+from app.patterns.log_patterns import InvalidLogPattern, log_pattern
 from app.storage.logs import START, Cursor, LogLine, LogLines, LogReader, Ranks
 from app.storage.storage import Storage
 
@@ -16,14 +16,14 @@ _Matches = Callable[[str], bool]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Work:
+class SearchBudget:
     """What one request does at most: its lines take about a tenth of a second, but a pattern or storage may be slow."""
 
     lines: int = 50_000
     seconds: float = 1.0
 
 
-MOST_WORK = Work()
+MOST_WORK = SearchBudget()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,7 @@ def search(
     *,
     limit: int = MAX_FOUND,
     live: bool,
-    most: Work = MOST_WORK,
+    most: SearchBudget = MOST_WORK,
 ) -> FoundLines:
     """The next matching lines after the cursor, oldest first; of one line at least it is known whether it matches.
 
@@ -89,7 +89,7 @@ def _matcher(wanted: WantedLines) -> _Matches | None:
         return (lambda line: text in line.lower()) if text else None
     try:
         pattern = log_pattern(wanted.pattern)
-    except InvalidPattern as error:
+    except InvalidLogPattern as error:
         raise InvalidRequest(str(error), field="pattern") from error
     return lambda line: text in line.lower() and pattern.search(line.encode("utf-8", "replace")) is not None
 

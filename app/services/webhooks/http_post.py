@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from urllib3.exceptions import HTTPError
 
 from app.domain.webhooks import ALLOW_SETTING
-from app.services.access.guarded_http import FAILURES, Request, exchange, problem_of
+from app.services.access.guarded_http import FAILURES, OutgoingRequest, exchange, problem_of
 
 _BODY_BYTES = 65_536
 _BODY_SECONDS = 1.0
@@ -42,14 +42,16 @@ def post(url: str, body: bytes, headers: Mapping[str, str], rules: PostRules) ->
     """Send the body. Never raises for failures of the receiver, its name or the network."""
     deadline = time.monotonic() + rules.timeout_seconds
     try:
-        return _judge(*_exchange(Request(method="POST", url=url, headers=headers, body=body), rules.allow, deadline))
+        return _judge(
+            *_exchange(OutgoingRequest(method="POST", url=url, headers=headers, body=body), rules.allow, deadline)
+        )
     except TimeoutError:
         return Posted(problem=f"no answer within {rules.timeout_seconds:g} seconds")
     except FAILURES as error:
         return Posted(problem=problem_of(error, setting=ALLOW_SETTING))
 
 
-def _exchange(request: Request, allow: tuple[str, ...], deadline: float) -> tuple[int, str]:
+def _exchange(request: OutgoingRequest, allow: tuple[str, ...], deadline: float) -> tuple[int, str]:
     """(status, Retry-After)."""
     with exchange(request, allow, deadline) as (response, sock):
         # Thrown away: to close on unread bytes would look like a broken connection to the receiver.

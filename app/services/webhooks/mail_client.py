@@ -10,7 +10,7 @@ import ssl
 import time
 from typing import Any
 
-from app.services.access.guarded_http import TimedSocket, first_that_answers
+from app.services.access.guarded_http import DeadlineSocket, first_that_answers
 from config.smtp import SmtpSettings
 
 _MOST_BYTES = 1 << 18  # of answers; ten recipients need some kilobytes
@@ -22,7 +22,7 @@ class SaysTooMuch(OSError):
     """The mail server sends more than an email needs."""
 
 
-class _BoundedSocket(TimedSocket):
+class _BoundedSocket(DeadlineSocket):
     room = _MOST_BYTES
 
     def recv_into(self, *arguments: Any) -> int:

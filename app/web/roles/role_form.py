@@ -24,7 +24,7 @@ _FIELDS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class RoleRow:
     number: int
     fields: Sequence[FormField]
 
@@ -38,10 +38,10 @@ def new_role(framework: str, count: int) -> dict[str, Any]:
     return {**_OF_TRAINING[min(count, len(_OF_TRAINING) - 1)], **_DEVICES}
 
 
-def rows(count: int) -> list[Row]:
+def rows(count: int) -> list[RoleRow]:
     """For the first roles of a document."""
     return [
-        Row(number=number, fields=[replace(field, path=f"tasks.{number}.{field.path}") for field in _fields()])
+        RoleRow(number=number, fields=[replace(field, path=f"tasks.{number}.{field.path}") for field in _fields()])
         for number in range(min(count, MOST_ROLES))
     ]
 

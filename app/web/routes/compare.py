@@ -9,7 +9,7 @@ from flask import Blueprint, Response, redirect, request, url_for
 from marshmallow import fields, validate
 
 from app.domain.errors import InvalidRequest
-from app.domain.lifecycle.comparison import Difference, Group, groups_by, spread_of
+from app.domain.lifecycle.comparison import FieldDifference, JobGroup, groups_by, spread_of
 from app.domain.lifecycle.states import TERMINAL
 from app.domain.metric_groups import order_of
 from app.http.context import caller, plane
@@ -135,7 +135,7 @@ def _asked(query: dict[str, Any]) -> ComparisonRequest:
     )
 
 
-def _shown(found: Comparison, groups: Sequence[Group], group: str, values: str) -> dict[str, Any]:
+def _shown(found: Comparison, groups: Sequence[JobGroup], group: str, values: str) -> dict[str, Any]:
     return {
         "live": " ".join(f"metrics:{each.job.id}" for each in found.jobs if each.job.state not in TERMINAL),
         "labels": [each.job.name for each in found.jobs],
@@ -160,7 +160,7 @@ def _numbers(metric: ComparedMetric, values: str) -> list[tuple[float | None, fl
     return [(value, away, best is not None and value == best) for value, away in zip(found, differences, strict=True)]
 
 
-def _spreads(found: Comparison, groups: Sequence[Group], values: str) -> dict[str, list[Any]]:
+def _spreads(found: Comparison, groups: Sequence[JobGroup], values: str) -> dict[str, list[Any]]:
     """Metric → of each group the spread."""
     return {
         name: [
@@ -175,13 +175,13 @@ def _group_options(found: Comparison, group: str) -> list[tuple[str, str]]:
     return [("", "No groups"), *((key, key) for key in sorted(keys))]
 
 
-def _styles(count: int, groups: Sequence[Group]) -> list[int]:
+def _styles(count: int, groups: Sequence[JobGroup]) -> list[int]:
     """Of each job the number of its line's color: that of its group where there are groups."""
     of_groups = {place: number for number, each in enumerate(groups) for place in each.places}
     return [of_groups.get(place, place) for place in range(count)]
 
 
-def _interest(row: Difference) -> tuple[bool, str]:
+def _interest(row: FieldDifference) -> tuple[bool, str]:
     """What was set to be compared comes first."""
     return not row.field.startswith(("training_config.hyperparameters", "labels")), row.field
 

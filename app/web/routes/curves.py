@@ -23,7 +23,7 @@ from app.services.attempts import checkpoints
 from app.services.jobs import history, lookup
 from app.services.telemetry import curves as curves_of
 from app.services.telemetry.curves import Curves, CurvesRequest
-from app.services.telemetry.progress import SeriesPoint
+from app.services.telemetry.stored_metrics import SeriesPoint
 from app.web.job_frame import find_job, job_page
 
 blueprint = Blueprint("web_curves", __name__)

@@ -37,7 +37,7 @@ class NewQuerySchema(RequestSchema):
     project = fields.String(load_default="")
 
 
-class RowsQuerySchema(RequestSchema):
+class EvaluationRowsQuerySchema(RequestSchema):
     row = Given()
 
 
@@ -61,7 +61,7 @@ def new(query: dict[str, Any]) -> Response:
 
 
 @blueprint.get("/evaluations/new/benchmarks")
-@operation("Show the rows of benchmarks", permission=Permission.EVALUATE, query=RowsQuerySchema, media="html")
+@operation("Show the rows of benchmarks", permission=Permission.EVALUATE, query=EvaluationRowsQuerySchema, media="html")
 def benchmarks(query: dict[str, Any]) -> Response:
     shown = evaluation_form.rows(min(len(query["row"]), MOST_BENCHMARKS))
     return part("evaluations/benchmarks.html", rows=shown, start=evaluation_form.BENCHMARK)

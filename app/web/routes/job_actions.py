@@ -31,7 +31,7 @@ _SAVES = "The job saves a checkpoint and continues; a script of your own does so
 _MOST_CHECKPOINTS = 100  # of a list to choose from
 
 
-class PauseFormSchema(RequestSchema):
+class PauseJobFormSchema(RequestSchema):
     save_checkpoint = QueryFlag(load_default=True)
     force = QueryFlag(load_default=False)
 
@@ -62,7 +62,7 @@ class ChangeFormSchema(RequestSchema):
 
 
 @blueprint.post("/jobs/<job_id>/pause")
-@operation("Pause a job", permission=Permission.MANAGE, media="html", **form(PauseFormSchema))
+@operation("Pause a job", permission=Permission.MANAGE, media="html", **form(PauseJobFormSchema))
 def pause(job_id: str, body: dict[str, Any]) -> Response:
     job = commands.pause(plane(), caller(), job_id, saves=body["save_checkpoint"], force=body["force"])
     if job.status == "PAUSED":

@@ -21,6 +21,7 @@ blueprint = Blueprint("web_job_results", __name__)
 _MOST_FILES = 100
 _KINDS = (
     (artifacts.MODEL, "Model"),
+    (artifacts.NODES, "Output of other nodes"),
     (artifacts.DIAGNOSTICS, "Diagnostics"),
     (artifacts.TENSORBOARD, "Event files of TensorBoard"),
     (artifacts.WANDB, "Run for wandb sync"),

@@ -17,7 +17,7 @@ from app.security.permissions import Permission
 from app.services.access.key_names import ids_named
 from app.services.jobs import listing
 from app.services.jobs.control import bulk
-from app.services.jobs.control.bulk import MOST_JOBS, Outcome
+from app.services.jobs.control.bulk import MOST_JOBS, ActionOutcome
 from app.services.requests.pagination import Page
 from app.web import job_columns, job_filters
 from app.web.forms import form
@@ -120,7 +120,7 @@ def _names(found: Any) -> dict[str, Any]:  # noqa: ANN401 – a page of the serv
     }
 
 
-def _results(what: str, outcomes: list[Outcome]) -> Response:
+def _results(what: str, outcomes: list[ActionOutcome]) -> Response:
     values: dict[str, Any] = {
         "what": what,
         "outcomes": outcomes,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from flask import Blueprint, Response, request
+from flask import Blueprint, Response, g, request
 from marshmallow import fields, validate
 
 from app.http.context import backend
@@ -35,4 +35,5 @@ def live(query: dict[str, Any]) -> Response:
 @blueprint.get("/live/marks")
 @operation("Ask what of a page has changed", permission=Permission.VIEW, query=LiveQuerySchema)
 def marks(query: dict[str, Any]) -> Response:
+    backend().polls.note(g.signed_in.session_id)
     return json_response(changes(followed(query)))

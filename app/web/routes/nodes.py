@@ -36,7 +36,7 @@ class NodesQuerySchema(WebListSchema):
     show = Choice(device_squares.VIEWS, load_default=device_squares.ALLOCATION)
 
 
-class NodeQuerySchema(RequestSchema):
+class NodePageQuerySchema(RequestSchema):
     of_form = True
     job = Text(longest=64)
     span = Choice(tuple(_SPANS), load_default="1h")
@@ -75,7 +75,7 @@ def nodes(query: dict[str, Any]) -> Response:
 
 
 @blueprint.get("/nodes/<name>")
-@operation("Show a node", permission=Permission.VIEW, query=NodeQuerySchema, media="html")
+@operation("Show a node", permission=Permission.VIEW, query=NodePageQuerySchema, media="html")
 def node(name: str, query: dict[str, Any]) -> Response:
     minutes, _ = _SPANS[query["span"]]
     with plane().db.read() as session:

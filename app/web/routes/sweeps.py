@@ -34,6 +34,7 @@ from app.web.pages import done, is_partial, page, part
 blueprint = Blueprint("web_sweeps", __name__)
 MOST_BEST = 20
 _POINTS = 1_000  # of a picture
+_TAGS = 500  # the page has two thousand elements at most, and each value of a trial that is a tag is one
 _KEPT_SECONDS = 3600.0  # importances, which take seconds
 
 
@@ -97,7 +98,7 @@ class ReasonFormSchema(RequestSchema):
     reason = Text(longest=1000, load_default="")
 
 
-class PauseFormSchema(RequestSchema):
+class PauseSweepFormSchema(RequestSchema):
     trials = fields.String(load_default="pause")
 
 
@@ -121,6 +122,7 @@ def sweep(sweep_id: str, query: dict[str, Any]) -> Response:
         "sweep": found,
         "trials": listed(trials, query),
         "front": leading,
+        "tags": max(1, _TAGS // max(1, len(trials.items))),
         "pictures": _pictures(found.spec),
         "query": query,
         "states": list(TrialState),
@@ -143,7 +145,7 @@ def figure(sweep_id: str, name: str, query: dict[str, Any]) -> Response:
 
 
 @blueprint.post("/sweeps/<sweep_id>/pause")
-@operation("Pause a sweep", permission=Permission.MANAGE, media="html", **form(PauseFormSchema))
+@operation("Pause a sweep", permission=Permission.MANAGE, media="html", **form(PauseSweepFormSchema))
 def pause(sweep_id: str, body: dict[str, Any]) -> Response:
     commands.pause(plane(), caller(), sweep_id, finish_trials=body["trials"] == "finish")
     return _done("The sweep is paused.", sweep_id)

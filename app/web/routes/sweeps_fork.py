@@ -13,7 +13,7 @@ from app.schemas.queries import AnyQuerySchema
 from app.schemas.tuning.sweeps import ForkSweepSchema
 from app.security.permissions import Permission
 from app.services.sweeps import forks, lookup
-from app.services.sweeps.creation import Created
+from app.services.sweeps.creation import CreatedSweep
 from app.web import drafts, job_documents
 from app.web.drafts import DraftFormSchema
 from app.web.forms import form
@@ -70,7 +70,7 @@ def check(sweep_id: str, body: dict[str, Any]) -> Response:
 @operation("Fork a sweep", permission=Permission.MANAGE, media="html", **form(DraftFormSchema))
 def send(sweep_id: str, body: dict[str, Any]) -> Response:
     _require(sweep_id)
-    made: list[Created] = []
+    made: list[CreatedSweep] = []
     forks.fork(
         plane(),
         caller(),

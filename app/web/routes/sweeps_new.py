@@ -23,7 +23,7 @@ from app.schemas.tuning.sweeps import CreateSweepSchema
 from app.security.permissions import Permission
 from app.services.queues import queues
 from app.services.sweeps import creation
-from app.services.sweeps.creation import CheckedSweep, Created
+from app.services.sweeps.creation import CheckedSweep, CreatedSweep
 from app.services.sweeps.reading import plans
 from app.services.sweeps.search.suggestions import REQUEST_SLOTS, SearchUnavailable, Suggestions
 from app.web import drafts, job_documents
@@ -43,7 +43,7 @@ class _Method(NamedTuple):
     framework: str
 
 
-class RowsQuerySchema(RequestSchema):
+class SweepRowsQuerySchema(RequestSchema):
     training_type = fields.String(load_default="")
     framework = fields.String(load_default="")
     row = Given(Text(longest=200), validate=validate.Length(max=MAX_PARAMETERS))
@@ -72,20 +72,22 @@ def new(query: dict[str, Any]) -> Response:
 
 
 @blueprint.get("/sweeps/new/parameters")
-@operation("Show the rows of parameters", permission=Permission.MANAGE, query=RowsQuerySchema, media="html")
+@operation("Show the rows of parameters", permission=Permission.MANAGE, query=SweepRowsQuerySchema, media="html")
 def parameters(query: dict[str, Any]) -> Response:
     return part("sweeps/parameters.html", **parameter_rows(query["row"], query["training_type"], query["framework"]))
 
 
 @blueprint.get("/sweeps/new/constraints")
-@operation("Show the rows of constraints", permission=Permission.MANAGE, query=RowsQuerySchema, media="html")
+@operation("Show the rows of constraints", permission=Permission.MANAGE, query=SweepRowsQuerySchema, media="html")
 def constraints(query: dict[str, Any]) -> Response:
     method = _Method(query["training_type"], query["framework"])
     return part("sweeps/numbered.html", numbered=_constraints(query["row"], method))
 
 
 @blueprint.get("/sweeps/new/evaluations")
-@operation("Show the rows of planned evaluations", permission=Permission.MANAGE, query=RowsQuerySchema, media="html")
+@operation(
+    "Show the rows of planned evaluations", permission=Permission.MANAGE, query=SweepRowsQuerySchema, media="html"
+)
 def evaluations(query: dict[str, Any]) -> Response:
     method = _Method(query["training_type"], query["framework"])
     return part("sweeps/numbered.html", numbered=_evaluations(query["row"], method))
@@ -106,7 +108,7 @@ def check(body: dict[str, Any]) -> Response:
 @blueprint.post("/sweeps/new")
 @operation("Create a sweep", permission=Permission.MANAGE, media="html", **form(DraftFormSchema))
 def send(body: dict[str, Any]) -> Response:
-    made: list[Created] = []
+    made: list[CreatedSweep] = []
     creation.create(
         plane(),
         caller(),

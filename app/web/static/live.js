@@ -35,6 +35,8 @@ function showEnd() {
   document.getElementById("notices").replaceChildren(notice);
 }
 
+// A server with many viewers asks them to come less often.
+const pollAfter = () => Math.max(POLL_MS, gap - 100);
 const query = () => new URLSearchParams({ topic: topics, ...(after ? { after } : made ? { made } : {}) });
 const wanted = () => [...new Set([...document.querySelectorAll("[data-live]")].flatMap((each) => each.dataset.live.split(/\s+/)))]
   .filter(Boolean).sort().join(",");
@@ -126,7 +128,7 @@ async function poll() {
     if (answer.status === 401) return showEnd();
     if (!answer.ok) throw new Error(answer.status);
     take(await answer.json());
-    show("every 5 s");
+    show(`every ${Math.round(pollAfter() / 1_000)} s`);
     if (wasOffline || ++polls >= POLLS_BEFORE_STREAM) {
       wasOffline = false;
       return start();
@@ -136,7 +138,7 @@ async function poll() {
     wasOffline = true;
     show("offline");
   }
-  timer = setTimeout(poll, POLL_MS);
+  timer = setTimeout(poll, pollAfter());
 }
 
 export function follow() {

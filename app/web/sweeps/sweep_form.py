@@ -14,7 +14,7 @@ from app.domain.spec.rules.output import best_metrics
 from app.schemas.tuning.sweeps import CreateSweepSchema, ObjectiveSchema
 from app.web import job_form
 from app.web.drafts import Start
-from app.web.job_form import FormField, Group, field_at
+from app.web.job_form import FieldGroup, FormField, field_at
 from app.web.sweeps import sweep_rows
 from app.web.sweeps.sweep_rows import PARAMETERS
 
@@ -74,35 +74,35 @@ _PARALLEL = FormField(
 )
 
 
-def groups(metrics: Sequence[str]) -> list[Group]:
+def groups(metrics: Sequence[str]) -> list[FieldGroup]:
     """The fields beside the rows; ``metrics`` are what the objective is likely to be."""
     metric = replace(field_at("metric", ObjectiveSchema).below("objective"), suggestions=tuple(metrics))
     others = [field_at(name, ObjectiveSchema).below("objective") for name in ("goal", "select")]
     return [
-        Group(title="Sweep", fields=[_field("name")]),
-        Group(title="Job of every trial", fields=_of_job(_OF_JOB)),
-        Group(title="Parameters", fields=[_REQUIRE]),
-        Group(title="Objective", fields=[metric, *others]),
-        Group(title="Search", fields=[*map(_field, _SEARCH), _PARALLEL]),
+        FieldGroup(title="Sweep", fields=[_field("name")]),
+        FieldGroup(title="Job of every trial", fields=_of_job(_OF_JOB)),
+        FieldGroup(title="Parameters", fields=[_REQUIRE]),
+        FieldGroup(title="Objective", fields=[metric, *others]),
+        FieldGroup(title="Search", fields=[*map(_field, _SEARCH), _PARALLEL]),
     ]
 
 
-def more_groups() -> list[Group]:
+def more_groups() -> list[FieldGroup]:
     return [
         _early_stopping(),
-        Group(title="More of the search", fields=list(map(_field, _MORE))),
-        Group(title="More of the job", fields=_of_job(_MORE_OF_JOB)),
+        FieldGroup(title="More of the search", fields=list(map(_field, _MORE))),
+        FieldGroup(title="More of the job", fields=_of_job(_MORE_OF_JOB)),
     ]
 
 
-def groups_of_fork() -> list[Group]:
+def groups_of_fork() -> list[FieldGroup]:
     """What a fork may change."""
     return [group for group in groups(()) if group.title in ("Sweep", "Parameters", "Search")]
 
 
-def more_groups_of_fork() -> list[Group]:
+def more_groups_of_fork() -> list[FieldGroup]:
     fields = [_field(path) for path in _MORE if path != "keep.checkpoints_of_best"]
-    return [_early_stopping(), Group(title="More of the search", fields=fields)]
+    return [_early_stopping(), FieldGroup(title="More of the search", fields=fields)]
 
 
 def metrics_of(start: Start) -> list[str]:
@@ -140,8 +140,8 @@ def document_of(start: Start, metrics: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _early_stopping() -> Group:
-    return Group(title="Early stopping", fields=[_field(f"early_stopping.{name}") for name in _STOPPING])
+def _early_stopping() -> FieldGroup:
+    return FieldGroup(title="Early stopping", fields=[_field(f"early_stopping.{name}") for name in _STOPPING])
 
 
 @cache

@@ -20,7 +20,7 @@ _SCALES = ("linear", "log")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class SweepRow:
     """``key``: its name or number in the document."""
 
     key: str
@@ -30,7 +30,7 @@ class Row:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Suggestion:
+class SuggestedParameter:
     """A hyperparameter of the method, and what it may be to begin with."""
 
     name: str
@@ -38,24 +38,24 @@ class Suggestion:
     start: Mapping[str, Any]
 
 
-def parameters(names: Sequence[str], training_type: str, framework: str) -> list[Row]:
+def parameters(names: Sequence[str], training_type: str, framework: str) -> list[SweepRow]:
     meanings = {each.name: each.meaning for each in suggestions(training_type, framework)}
     return [
-        Row(key=name, title=name, meaning=meanings.get(name, ""), fields=list(_parameter(name, names)))
+        SweepRow(key=name, title=name, meaning=meanings.get(name, ""), fields=list(_parameter(name, names)))
         for name in names
     ]
 
 
-def constraints(count: int) -> list[Row]:
+def constraints(count: int) -> list[SweepRow]:
     return [
-        Row(key=str(number), title=f"Constraint {number + 1}", fields=list(_constraint(number)))
+        SweepRow(key=str(number), title=f"Constraint {number + 1}", fields=list(_constraint(number)))
         for number in range(count)
     ]
 
 
-def evaluations(count: int) -> list[Row]:
+def evaluations(count: int) -> list[SweepRow]:
     return [
-        Row(key=str(number), title=f"Evaluation {number + 1}", fields=list(_evaluation(number)))
+        SweepRow(key=str(number), title=f"Evaluation {number + 1}", fields=list(_evaluation(number)))
         for number in range(count)
     ]
 
@@ -66,10 +66,10 @@ def benchmark_metrics() -> list[str]:
     return [f"{PREFIX}{each.name}/{metric.name}" for each in known for metric in each.metrics]
 
 
-def suggestions(training_type: str, framework: str) -> list[Suggestion]:
+def suggestions(training_type: str, framework: str) -> list[SuggestedParameter]:
     """What a job of this method may vary; any texts may be asked for."""
     return [
-        Suggestion(name=each["name"], meaning=each["meaning"], start=start_of(each, None))
+        SuggestedParameter(name=each["name"], meaning=each["meaning"], start=start_of(each, None))
         for each in job_form.hyperparameters_of(training_type, framework)
     ]
 

@@ -14,8 +14,8 @@ from app.models import Artifact, Job, Node
 from app.models.base import utc_now
 from app.security.permissions import Role
 from app.services.lifecycle import transitions
-from app.services.telemetry import progress
-from app.services.telemetry.progress import MetricPoint, Reports
+from app.services.telemetry import stored_metrics
+from app.services.telemetry.stored_metrics import MetricValue, TelemetryReports
 from app.storage.log_writer import LogWriter
 from tests.builders.factories import make_attempt, make_checkpoint, make_document, make_job, make_node
 from tests.builders.inference_requests import make_batch
@@ -58,8 +58,10 @@ def ran(api: Api) -> str:
     storage = api.app.extensions["trainyard"].plane.storage
     storage.write(f"jobs/{job_id}/artifacts/model/a b.bin", MODEL)
     LogWriter(storage, job_id, 1).append([block(1, "line 1", "line 2")])
-    points = tuple(MetricPoint(name="loss", step=step, at=utc_now(), value=1.0) for step in (1, 2))
-    progress.store(api.db, job_id=job_id, attempt=1, fence=1, reports=Reports(progress=None, points=points))
+    points = tuple(MetricValue(name="loss", step=step, at=utc_now(), value=1.0) for step in (1, 2))
+    stored_metrics.store(
+        api.db, job_id=job_id, attempt=1, fence=1, reports=TelemetryReports(progress=None, points=points)
+    )
     with api.db.write() as session:
         transitions.transition(session, session.get_one(Job, job_id), JobState.CANCELLED, actor="test")
     return job_id

@@ -13,8 +13,8 @@ from app.domain.lifecycle.states import JobState
 from app.models import IdempotentReply, Job, JobEvent, Node
 from app.security.permissions import Role
 from app.services.jobs.comparison import MOST_METRICS
-from app.services.telemetry import progress
-from app.services.telemetry.progress import MetricPoint, Reports
+from app.services.telemetry import stored_metrics
+from app.services.telemetry.stored_metrics import MetricValue, TelemetryReports
 from tests.builders.factories import make_attempt, make_document, make_job, make_node
 from tests.systems.apps import Api
 
@@ -31,11 +31,11 @@ def trained(
         taken = session.scalar(select(func.count()).select_from(Job)) or 0
         lease = make_attempt(session, job, node, device_indices=(taken,))
     reported = [
-        MetricPoint(name=name, step=step, at=START + timedelta(seconds=10 * step), value=value)
+        MetricValue(name=name, step=step, at=START + timedelta(seconds=10 * step), value=value)
         for name, values in points.items()
         for step, value in enumerate(values, start=1)
     ]
-    progress.store(api.db, job_id=job.id, attempt=1, fence=lease.fence, reports=Reports(points=reported))
+    stored_metrics.store(api.db, job_id=job.id, attempt=1, fence=lease.fence, reports=TelemetryReports(points=reported))
     return str(job.id)
 
 
@@ -111,8 +111,8 @@ def test_jobs_are_compared_by_document_metrics_and_curves(api: Api) -> None:
 def test_axis_is_seconds_since_the_start_in_their_order(api: Api) -> None:
     """Step 1 is repeated after step 2, as after a resume."""
     first, second = trained(api, {"loss": [2.0, 1.0]}), trained(api, {})
-    again = MetricPoint(name="loss", step=1, at=START + timedelta(seconds=35.5), value=1.5)
-    progress.store(api.db, job_id=first, attempt=1, fence=1, reports=Reports(points=[again]))
+    again = MetricValue(name="loss", step=1, at=START + timedelta(seconds=35.5), value=1.5)
+    stored_metrics.store(api.db, job_id=first, attempt=1, fence=1, reports=TelemetryReports(points=[again]))
 
     curves = compared(api, first, second, by="seconds")["curves"]
 
@@ -135,8 +135,8 @@ def test_tokens_that_are_not_finite_are_no_part_of_the_axis(api: Api) -> None:
     partly = trained(api, {"loss": [4.0, 3.0, 2.0], "tokens": [math.nan, 150.0, math.inf]})
     never = trained(api, {"loss": [4.0, 3.0], "tokens": [math.nan, -math.inf]}, tokens=800, current_step=4)
     huge = trained(api, {"loss": [4.0, 3.0, 2.0]}), [(1, -1.5e308), (3, 1.5e308)]
-    points = [MetricPoint(name="tokens", step=step, at=START, value=value) for step, value in huge[1]]
-    progress.store(api.db, job_id=huge[0], attempt=1, fence=1, reports=Reports(points=points))
+    points = [MetricValue(name="tokens", step=step, at=START, value=value) for step, value in huge[1]]
+    stored_metrics.store(api.db, job_id=huge[0], attempt=1, fence=1, reports=TelemetryReports(points=points))
 
     curves = compared(api, partly, never, huge[0], by="tokens", metrics=["loss"])["curves"]
 

@@ -21,6 +21,7 @@ from app.services.preflight.admission import InspectionSettings
 from app.services.preflight.inspection_queue import InspectionQueue
 from app.services.preflight.inspections import InspectionTask
 from tests.builders.factories import make_document
+from tests.builders.inference_requests import make_batch
 from tests.builders.walks import make_job
 from tests.systems.apps import Api
 
@@ -75,6 +76,28 @@ def test_the_answer_has_what_was_found(api: Api):
     (work,) = seen
     assert work.document.training_config.base_model.to_json() == {"model_id": "none"}
     assert work.document.training_config.training_type == "SFT"
+
+
+def test_a_dry_run_of_an_inference_job_has_what_was_found_where_that_is_asked_for(api: Api):
+    path, sources = "/v1/inference?dry_run=true", question(api)
+    broken = {**FOUND, "errors": [{"error_type": "DATA_INVALID", "message": "train.jsonl line 7 is not JSON"}]}
+    with coordinator(api, broken) as seen:
+        plain = api.data(api.post(path, make_batch(**sources)))
+        asked = api.data(api.post(f"{path}&inspect=true", make_batch(**sources)))
+        request = {
+            "model": {"model_uri": "/srv/models/tiny"},
+            "benchmarks": [{"name": "f1", "dataset": sources["data_config"]["sources"][0]}],
+        }
+        measured = api.data(api.post("/v1/evaluations?dry_run=true&inspect=true", request))
+        task = {"type": "requests", "endpoint": "/v1/embeddings"}
+        requests = api.data(api.post(f"{path}&inspect=true", make_batch(task=task, **sources)))
+
+    assert "data" not in plain
+    for found in (asked, measured):
+        assert (found["data"]["valid"], found["data"]["errors"][0]["error_type"]) == (False, "DATA_INVALID")
+    assert [work.document.kind for work in seen] == ["batch", "evaluation"]
+    assert (requests["data"]["valid"], requests["data"]["sources"]) == (True, [])
+    assert requests["data"]["left_out"][0].startswith("requests are checked")
 
 
 def test_a_model_that_is_to_be_divided_has_the_devices_for_it(sqlite_api: Api):

@@ -216,6 +216,11 @@ def test_damaged_checkpoint_is_a_conflict_where_it_is_named_and_passed_over_else
     assert "submit again with another model.checkpoint" in retry["message"]
     job_id = submit(api, make_batch(model={"job_id": source, "checkpoint": "latest"}))
     assert api.get(f"/v1/inference/{job_id}")["model"]["checkpoint"] == older
+    named = submit(api, make_batch(model={"job_id": source, "checkpoint": older}))
+    models = [job_of(api, each).spec["inference"]["model"] for each in (job_id, named)]
+    assert [each.get("chosen_as", "") for each in models] == ["latest", ""], (
+        "where it proves damaged, too, the first may take another"
+    )
 
 
 def test_refusal_of_the_only_checkpoint_names_no_other(api: Api) -> None:

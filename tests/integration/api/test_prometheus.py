@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,13 @@ from app.domain.lifecycle.states import JobState
 from app.models import Attempt, Inspection, ModelUsage, ServiceLoad, Webhook, WebhookDelivery
 from app.models.base import utc_now
 from app.security.permissions import Role
+from app.services.operations.retention.context import RETENTION
 from app.services.scheduling import planner
+from app.services.sweeps import commands
 from tests.builders.batches import make_batch
 from tests.builders.factories import make_attempt, make_job, make_node, make_queue
 from tests.builders.serving import make_service
+from tests.builders.sweep_runs import SweepRun, constant
 from tests.builders.sweeps import make_sweep, make_trial
 from tests.systems.apps import Api
 
@@ -77,6 +81,35 @@ def test_steps_that_trunks_spared_are_summed_by_project(api: Api) -> None:
             make_trial(session, sweep, parent_number=0, fork_step=step, source=source)
 
     assert of(figures(api), "trunk_steps", project="default") == 20
+
+
+def test_what_sweeps_took_and_spared_outlives_them(api: Api) -> None:
+    """Two trials by asha: the second is stopped at step 3 of 27, after three hours on one device."""
+    run = SweepRun(
+        api, early_stopping={"name": "asha", "min": 3, "max": 27}, budget={"max_trials": 2, "parallel_trials": 2}
+    )
+    with closing(run):
+        run.step()
+        for trial, value in ((0, 1.0), (1, 2.0)):
+            run.train(trial, to=3, curve=constant(value))
+            run.step()
+        run.end(1, JobState.CANCELLED, elapsed_seconds=3 * 3600.0)
+        run.train(0, curve=constant(1.0))
+        run.end(0)
+        while run.sweep().finished_at is None:
+            run.step()
+    commands.delete(run.plane, RETENTION, run.id)
+
+    found = figures(api)
+
+    mine = {"project": "default"}
+    assert of(found, "sweep_suggestion_seconds_count", **mine) == 2
+    assert of(found, "sweep_suggestion_seconds_bucket", **mine, le="+Inf") == 2
+    assert of(found, "sweep_decision_seconds_count", **mine) == len([3, 9, 27, 3])
+    assert 0 < number(found, "sweep_decision_seconds_sum", **mine) < 60
+    assert of(found, "sweep_device_hours_spared", **mine, by="stopping") == 24
+    assert of(found, "sweep_device_hours_spared", **mine, by="trunks") is None
+    assert of(figures(api, key=api.make_key(Role.VIEWER, "other")), "sweep_suggestion_seconds_count", **mine) is None
 
 
 def test_waits_are_a_histogram_that_only_grows(api: Api) -> None:

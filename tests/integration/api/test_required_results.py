@@ -10,7 +10,7 @@ from app.domain.lifecycle.states import JobState
 from app.models import Job, Node
 from app.security.permissions import Role
 from app.services.attempts import work_orders
-from app.services.attempts.work_orders import Work
+from app.services.attempts.work_orders import WorkOrder
 from tests.builders.factories import make_document, make_node
 from tests.builders.recovering import training
 from tests.builders.statements import statements
@@ -149,7 +149,7 @@ def test_baseline_of_another_project_is_as_unknown_as_any(api: Api) -> None:
     assert f"the project other has no completed evaluation {base}" in problem["message"]
 
 
-def ended(api: Api, document: dict[str, Any]) -> Work:
+def ended(api: Api, document: dict[str, Any]) -> WorkOrder:
     work = training(api.db, document=document)
     save(api.db, work, 2)
     work_orders.finish(api.db, work, Outcome(kind="completed", end_step=2), NO_WAIT)

@@ -9,8 +9,8 @@ from app.domain.lifecycle.states import JobState
 from app.models import Job, Replica, Service, ServiceLoad
 from app.models.base import utc_now
 from app.security.permissions import Role
-from app.services.telemetry import progress
-from app.services.telemetry.progress import MetricPoint, Reports
+from app.services.telemetry import stored_metrics
+from app.services.telemetry.stored_metrics import MetricValue, TelemetryReports
 from tests.builders.factories import make_attempt, make_job, make_node
 from tests.builders.service_requests import service_request
 from tests.systems.apps import Api
@@ -220,9 +220,11 @@ def test_load_and_replicas_are_counted(api: Api) -> None:
 def test_metrics_are_the_load_and_the_curves_of_live_replicas(sqlite_api: Api) -> None:
     service_id = create(sqlite_api)
     job = answering_replica(sqlite_api, service_id)
-    points = [MetricPoint(name="tokens_per_second", step=step, at=utc_now(), value=10.0) for step in (1, 2)]
-    points.append(MetricPoint(name="waiting", step=1, at=utc_now(), value=0.0))
-    progress.store(sqlite_api.db, job_id=job.id, attempt=1, fence=job.fence, reports=Reports(points=points))
+    points = [MetricValue(name="tokens_per_second", step=step, at=utc_now(), value=10.0) for step in (1, 2)]
+    points.append(MetricValue(name="waiting", step=1, at=utc_now(), value=0.0))
+    stored_metrics.store(
+        sqlite_api.db, job_id=job.id, attempt=1, fence=job.fence, reports=TelemetryReports(points=points)
+    )
 
     found = sqlite_api.get("/v1/services/support/metrics?names=tokens_per_second")
 

@@ -15,10 +15,10 @@ from app.models import Attempt, Job
 from app.models.base import utc_now
 from app.security.permissions import Role
 from app.services.attempts import work_orders
-from app.services.attempts.work_orders import Work
+from app.services.attempts.work_orders import WorkOrder
 from app.services.provenance import wandb_export
-from app.services.telemetry import progress
-from app.services.telemetry.progress import MetricPoint, Reports
+from app.services.telemetry import stored_metrics
+from app.services.telemetry.stored_metrics import MetricValue, TelemetryReports
 from tests.builders.factories import make_document
 from tests.builders.recovering import failed, trained, training
 from tests.builders.walks import NO_WAIT, start_attempt
@@ -30,13 +30,15 @@ from trainyard.client import Client
 HISTORY, SUMMARY, RUN, EXIT = 2, 3, 17, 18
 
 
-def report(api: Api, work: Work, first: int, last: int, value: float, *, name: str = "loss") -> None:
+def report(api: Api, work: WorkOrder, first: int, last: int, value: float, *, name: str = "loss") -> None:
     now = utc_now()
     points = [
-        MetricPoint(name=name, step=step, at=now + timedelta(seconds=step), value=value)
+        MetricValue(name=name, step=step, at=now + timedelta(seconds=step), value=value)
         for step in range(first, last + 1)
     ]
-    progress.store(api.db, job_id=work.job_id, attempt=work.attempt, fence=work.fence, reports=Reports(points=points))
+    stored_metrics.store(
+        api.db, job_id=work.job_id, attempt=work.attempt, fence=work.fence, reports=TelemetryReports(points=points)
+    )
 
 
 def resumed(api: Api) -> str:

@@ -62,6 +62,11 @@ def test_a_project_is_described_and_deleted() -> None:
     assert run_local("projects", "change", "team-a", "--sessions", "on").exit_code == 2
     assert run_local_json("projects", "change", "team-a", "--claims", "use")["claims"] == "use"
     assert run_local_json("projects", "change", "team-a", "--auto-services", "off")["auto_services"] == "off"
+    images = ("--image-source", "registry.example/team", "--image-source", "local", "--image-digests", "required")
+    limited = run_local_json("projects", "change", "team-a", *images)
+    assert (limited["image_sources"], limited["image_digests"]) == (["registry.example/team", "local"], "required")
+    assert run_local_json("projects", "change", "team-a", "--image-source", "all")["image_sources"] == []
+    assert run_local("projects", "change", "team-a", "--image-source", "registry").exit_code == 2
     assert "--sessions, --claims" in run_local("projects", "change", "team-a").stderr
     assert run_local("projects", "change", "team-a", "--description", "x" * 256).exit_code == 2
     demanded = run_local_json("projects", "change", "team-a", "--require", "sandbox:full", "--require", "limits")

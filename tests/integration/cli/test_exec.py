@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import select
 
 from app.cli.client.interactive.command_session import Input, run_command
-from app.cli.client.interactive.session_socket import Opened
+from app.cli.client.interactive.session_socket import SessionTicket
 from app.database.engine import Database
 from app.models import InteractiveSession
 from tests.systems.reachable_jobs import SECONDS, ReachableJob, reachable_job
@@ -209,7 +209,7 @@ class SlowEnds(Ends):
 def ran(job: ReachableJob, ends: Ends, *command: str) -> int | None:
     """The exit code of the command."""
     session_id, ticket = job.sandbox.session(*command)
-    opened = Opened(session_id=session_id, url=job.site.address(session_id), ticket=ticket)
+    opened = SessionTicket(session_id=session_id, url=job.site.address(session_id), ticket=ticket)
     return asyncio.run(asyncio.wait_for(run_command(opened, ends), SECONDS)).exit_code
 
 

@@ -43,7 +43,7 @@ if __name__ == "__main__":
 PARENT = """
 import os, signal, sys, threading, time
 from pathlib import Path
-from app.cli.local.process_group import ChildSpec, ProcessGroup
+from app.cli.local.process_group import ChildSpec, LocalProcesses
 import start
 start.HOW = "forked"
 here, prelude, arguments = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
@@ -51,7 +51,7 @@ held = (here / "held").open("w")
 passed, _ = os.pipe()
 exec(prelude)
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-group = ProcessGroup(pid_dir=here, log_dir=here, say=lambda text: print(text, flush=True))
+group = LocalProcesses(pid_dir=here, log_dir=here, say=lambda text: print(text, flush=True))
 group.start(ChildSpec(
     name="one", command=[sys.executable, "-m", "child", *arguments], directory=here / "work", niceness=3, forks=True,
     environment={"PATH": "/bin", "PYTHONPATH": os.environ["PYTHONPATH"], "ONLY": "this"}, pass_fds=(passed,),

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from app.cli.local.process_group import ChildSpec, ProcessGroup
+from app.cli.local.process_group import ChildSpec, LocalProcesses
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
 STUBBORN = [
@@ -34,8 +34,8 @@ def said() -> list[str]:
 
 
 @pytest.fixture
-def group(tmp_path: Path, said: list[str]) -> Iterator[ProcessGroup]:
-    group = ProcessGroup(pid_dir=tmp_path, log_dir=tmp_path, say=said.append)
+def group(tmp_path: Path, said: list[str]) -> Iterator[LocalProcesses]:
+    group = LocalProcesses(pid_dir=tmp_path, log_dir=tmp_path, say=said.append)
     yield group
     group.stop(group.names(), seconds=0.0)
 
@@ -51,7 +51,7 @@ def spec(tmp_path: Path) -> Callable[..., ChildSpec]:
 Spec = Callable[..., ChildSpec]
 
 
-def wait_until(happens: Callable[[], object], group: ProcessGroup | None = None, seconds: float = 10.0) -> None:
+def wait_until(happens: Callable[[], object], group: LocalProcesses | None = None, seconds: float = 10.0) -> None:
     deadline = time.monotonic() + seconds
     while not happens():
         assert time.monotonic() < deadline
@@ -64,7 +64,7 @@ def pid_of(tmp_path: Path, name: str) -> int:
     return int((tmp_path / f"{name}.pid").read_text())
 
 
-def test_a_child_has_a_pid_file_and_a_log(group: ProcessGroup, spec: Spec, tmp_path: Path) -> None:
+def test_a_child_has_a_pid_file_and_a_log(group: LocalProcesses, spec: Spec, tmp_path: Path) -> None:
     group.start(spec("one", [sys.executable, "-c", "print('hello', flush=True); import time; time.sleep(60)"]))
 
     wait_until(lambda: "hello" in (tmp_path / "one.log").read_text())
@@ -72,7 +72,7 @@ def test_a_child_has_a_pid_file_and_a_log(group: ProcessGroup, spec: Spec, tmp_p
     assert psutil.pid_exists(pid_of(tmp_path, "one"))
 
 
-def test_a_killed_child_is_started_again(group: ProcessGroup, spec: Spec, tmp_path: Path, said: list[str]) -> None:
+def test_a_killed_child_is_started_again(group: LocalProcesses, spec: Spec, tmp_path: Path, said: list[str]) -> None:
     group.start(spec("one", SLEEP))
     first = pid_of(tmp_path, "one")
 
@@ -83,7 +83,7 @@ def test_a_killed_child_is_started_again(group: ProcessGroup, spec: Spec, tmp_pa
     assert "one ended (SIGKILL)" in said[0]
 
 
-def test_the_pause_before_a_restart_grows(group: ProcessGroup, spec: Spec, said: list[str]) -> None:
+def test_the_pause_before_a_restart_grows(group: LocalProcesses, spec: Spec, said: list[str]) -> None:
     group.start(spec("one", [sys.executable, "-c", "raise SystemExit(7)"]))
 
     wait_until(lambda: len(said) == 3, group)
@@ -93,7 +93,7 @@ def test_the_pause_before_a_restart_grows(group: ProcessGroup, spec: Spec, said:
 
 
 def test_what_a_dead_child_had_started_is_ended_before_its_successor(
-    group: ProcessGroup, spec: Spec, tmp_path: Path
+    group: LocalProcesses, spec: Spec, tmp_path: Path
 ) -> None:
     group.start(spec("one", FORKING))
     log = tmp_path / "one.log"
@@ -106,7 +106,7 @@ def test_what_a_dead_child_had_started_is_ended_before_its_successor(
     wait_until(lambda: not _is_alive(grandchild))
 
 
-def test_stopping_ends_everything_and_removes_the_pid_files(group: ProcessGroup, spec: Spec, tmp_path: Path) -> None:
+def test_stopping_ends_everything_and_removes_the_pid_files(group: LocalProcesses, spec: Spec, tmp_path: Path) -> None:
     for name in ("one", "two"):
         group.start(spec(name, SLEEP))
     pids = [pid_of(tmp_path, name) for name in ("one", "two")]
@@ -119,7 +119,7 @@ def test_stopping_ends_everything_and_removes_the_pid_files(group: ProcessGroup,
 
 
 def test_a_child_that_ignores_sigterm_is_killed(
-    group: ProcessGroup, spec: Spec, tmp_path: Path, said: list[str]
+    group: LocalProcesses, spec: Spec, tmp_path: Path, said: list[str]
 ) -> None:
     group.start(spec("one", STUBBORN))
     wait_until(lambda: "ready" in (tmp_path / "one.log").read_text())
@@ -134,9 +134,9 @@ def test_a_child_that_ignores_sigterm_is_killed(
 def test_children_die_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     code = (
         "import os, sys, time; from pathlib import Path\n"
-        "from app.cli.local.process_group import ChildSpec, ProcessGroup\n"
+        "from app.cli.local.process_group import ChildSpec, LocalProcesses\n"
         f"here = Path({str(tmp_path)!r})\n"
-        "group = ProcessGroup(pid_dir=here, log_dir=here, say=print)\n"
+        "group = LocalProcesses(pid_dir=here, log_dir=here, say=print)\n"
         "sleep = [sys.executable, '-c', 'import time; time.sleep(60)']\n"
         "group.start(ChildSpec(name='one', command=sleep, environment=dict(os.environ), directory=here))\n"
         "time.sleep(60)\n"
@@ -152,7 +152,7 @@ def test_children_die_with_a_parent_that_is_killed(tmp_path: Path) -> None:
 
 
 def test_a_child_does_not_get_the_terminals_ctrl_c_and_none_of_our_blocked_signals(
-    group: ProcessGroup, spec: Spec, tmp_path: Path
+    group: LocalProcesses, spec: Spec, tmp_path: Path
 ) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     try:
@@ -168,7 +168,7 @@ def test_a_child_does_not_get_the_terminals_ctrl_c_and_none_of_our_blocked_signa
 
 
 def test_a_long_log_is_put_aside(
-    group: ProcessGroup, spec: Spec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    group: LocalProcesses, spec: Spec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.cli.local.process_group.LOG_BYTES", 10)
     (tmp_path / "one.log").write_text("x" * 20)

@@ -19,7 +19,7 @@ import pytest
 from app.cli.local.command_lines import tensorboard_command
 from app.domain.ids import new_id
 from app.services.telemetry.tensorboards import address_of
-from app.storage.keys import event_file, run_file_key
+from app.storage.object_keys import event_file, run_file_key
 from app.storage.storage import Storage
 from config.settings import load_settings
 from tests.systems.system import wait_for

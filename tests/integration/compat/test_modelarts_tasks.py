@@ -5,9 +5,11 @@ from typing import Any
 import pytest
 
 from app.domain.lifecycle.states import JobState
-from app.models import Job
+from app.models import Attempt, Job
 from app.models.base import utc_now
 from app.services.scheduling import planner
+from app.services.telemetry import stored_metrics
+from app.services.telemetry.stored_metrics import MetricValue
 from app.storage.log_writer import LogWriter
 from tests.builders.factories import make_node
 from tests.builders.log_blocks import block
@@ -54,7 +56,16 @@ def test_a_heterogeneous_job_is_placed_and_observed_by_its_tasks(sqlite_api: Api
     planner.plan_once(sqlite_api.db)
     storage = sqlite_api.app.extensions["trainyard"].plane.storage
     LogWriter(storage, f"job-{job}", 1).append([block(1, "trains"), block(2, "serves", rank=2)])
+    with sqlite_api.db.write() as session:
+        session.get_one(Attempt, (f"job-{job}", 1)).started_at = now = utc_now()
+        of_nodes = {"cpu_percent": 30.0, "system/node-1/cpu_percent": 70.0}
+        used = [MetricValue(name=name, step=0, at=now, value=value) for name, value in of_nodes.items()]
+        stored_metrics.add_points(session, session.get_one(Job, f"job-{job}"), used)
 
+    shown = {
+        task: said(sqlite_api.call("GET", f"{JOBS}/{job}/metrics/{task}"))["metrics"][0]["value"][0]
+        for task in ("trainer-0", "rollout-1")
+    }
     tasks = said(sqlite_api.call("GET", f"{JOBS}/{job}/tasks"))
     preview = said(sqlite_api.call("GET", f"{JOBS}/{job}/tasks/rollout-1/logs/preview"))
 
@@ -64,6 +75,7 @@ def test_a_heterogeneous_job_is_placed_and_observed_by_its_tasks(sqlite_api: Api
         ("rollout-1", "n2"),
     ]
     assert preview["content"] == "serves\n"
+    assert shown == {"trainer-0": 30.0, "rollout-1": 70.0}
     refused(sqlite_api.call("GET", f"{JOBS}/{job}/tasks/worker-0/logs/preview"), 400, 2775)
 
 
@@ -94,7 +106,8 @@ def test_outputs_of_tasks_that_may_be_on_another_node_than_rank_0_are_named(sqli
     assert "affinity" not in warned, "which ModelArts doesn't have"
     document = sqlite_api.get(f"/v1/jobs/job-{made}")
     document["tasks"][0]["training_config"]["environment"] = {}  # secrets are shown as ***
-    again = {name: document[name] for name in ("name", "training_config", "data_config", "resource_config", "tasks")}
+    sections = ("training_config", "data_config", "resource_config", "output_config", "tasks")
+    again = {name: document[name] for name in ("name", *sections)}
     dry = sqlite_api.data(sqlite_api.post("/v1/jobs?dry_run=true", again))
     assert [each for each in dry["warnings"] if each.startswith("tasks.1: ") and "affinity" in each]
 

@@ -271,3 +271,113 @@ def test_logins_of_docker_hub_have_several_names(in_images: Api) -> None:
     with api.db.read() as session:
         (job,) = session.query(Job).all()
     assert job.spec["resource_config"]["registry_logins"][0]["registry"] == "docker.io"
+
+
+def bucket(api: Api, **volume: Any) -> Any:
+    return volumes(api, s3={"name": "v", "bucket": "corpora", "path": "/data", "accessKeySecret": "keys", **volume})
+
+
+def test_bucket_of_a_workload_is_opened_by_the_projects_secret(api: Api) -> None:
+    lay_down(api, b"AKIAEXAMPLE\n", "default/keys/AccessKeyId")
+    lay_down(api, b"hunter-two\n", "default/keys/SecretKey")
+
+    answer = bucket(api, url="https://s3.example.org")
+
+    assert answer.status_code == 202, answer.text
+    assert "Warning" not in answer.headers
+    with api.db.read() as session:
+        (job,) = session.query(Job).all()
+    (source,) = job.spec["data_config"]["sources"]
+    assert (source["path"], source["storage_options"]) == ("s3://corpora/.", {"endpoint_url": "https://s3.example.org"})
+    assert source["credentials"] == {"access_key_id": "***", "secret_access_key": "***"}
+    opened = api.app.extensions["trainyard"].plane.box.open(job.sealed_secrets)
+    assert sorted(opened.values()) == ["AKIAEXAMPLE", "hunter-two"]
+    assert "hunter" not in f"{answer.text}{api.call('GET', f'/v1/jobs/{job.id}').text}"
+
+
+def test_bucket_without_its_secret_is_a_directory_of_the_operators_and_named(api: Api) -> None:
+    lay_down(api, b"AKIAEXAMPLE", "default/keys/AccessKeyId")
+
+    answer = bucket(api)
+
+    assert answer.status_code == 202, answer.text
+    assert "spec.storage.s3.v.accessKeySecret: the project default has no secret keys" in answer.headers["Warning"]
+    with api.db.read() as session:
+        (job,) = session.query(Job).all()
+    assert [each["path"] for each in job.spec["data_config"]["sources"]] == ["s3/corpora"]
+
+
+def test_service_that_jobs_may_not_reach_is_refused_at_the_volume(api: Api) -> None:
+    lay_down(api, b"a", "default/keys/AccessKeyId")
+    lay_down(api, b"b", "default/keys/SecretKey")
+
+    answers = [
+        bucket(api, url=url) for url in ("https://10.1.2.3", "http://s3.example.org", "https://s3.example.org/x")
+    ]
+
+    assert [answer.status_code for answer in answers] == [400, 400, 400]
+    assert all("spec.storage" in answer.text for answer in answers)
+
+
+def by_runtime(api: Api, *volumes: dict[str, Any], path: str = "/keys", **mount: Any) -> Any:
+    """A job whose runtime mounts the volumes."""
+    mounts = [
+        {"name": each["name"], "mountPath": f"{path}{number or ''}", **mount} for number, each in enumerate(volumes)
+    ]
+    pod = {"containers": [{"name": "trainer", "volumeMounts": mounts}], "volumes": [*volumes]}
+    template = {"spec": {"replicatedJobs": [{"template": {"spec": {"template": {"spec": pod}}}}]}}
+    body = {
+        "apiVersion": "ome.io/v1beta1",
+        "kind": "TrainingRuntime",
+        "metadata": {"name": "with-files"},
+        "spec": {"template": template},
+    }
+    made = api.post("/apis/ome.io/v1beta1/namespaces/default/trainingruntimes", body)
+    assert made.status_code == 201, made.text
+    assert "volumes" not in made.headers.get("Warning", "")
+    reference = {"name": "with-files", "kind": "TrainingRuntime"}
+    return api.post(JOBS, manifest(trainer={"command": ["python", "train.py"]}, runtimeRef=reference))
+
+
+def test_secrets_of_a_runtime_are_files_of_the_jobs_project(api: Api) -> None:
+    lay_down(api)
+    lay_down(api, b"echo", "default/run/go.sh")
+    lay_down(api, b"left out", "default/run/other")
+    items = [{"key": "go.sh", "path": "start"}]
+
+    answer = by_runtime(
+        api,
+        {"name": "a", "secret": {"secretName": "db"}},
+        {"name": "b", "configMap": {"name": "run", "defaultMode": 0o755, "items": items}},
+        {"name": "c", "secret": {"secretName": "missing", "optional": True}},
+    )
+
+    assert answer.status_code == 201, answer.text
+    with api.db.read() as session:
+        (job,) = session.query(Job).all()
+    hidden = {"type": "files"}
+    assert job.spec["resource_config"]["mounts"] == [
+        {"path": "/keys", "files": [{"name": "url", "content": "***"}], **hidden},
+        {"path": "/keys1", "files": [{"name": "start", "content": "***"}], "mode": "0755", **hidden},
+    ]
+    secrets = api.app.extensions["trainyard"].plane.box.open(job.sealed_secrets)
+    assert sorted(secrets.values()) == ["echo", VALUE]
+    assert VALUE not in api.call("GET", f"/v1/jobs/{job.id}").text
+
+
+@pytest.mark.parametrize(
+    ("volume", "mount", "why"),
+    [
+        ({"secretName": "missing"}, {}, "the project default has no secret missing"),
+        ({"secretName": "db", "items": [{"key": "gone", "path": "x"}]}, {}, "names the key gone"),
+        ({"secretName": "db"}, {"subPath": "gone"}, "names the key gone"),
+    ],
+)
+def test_missing_secret_of_a_runtime_is_refused(api: Api, volume: dict[str, Any], mount: Any, why: str) -> None:
+    lay_down(api)
+
+    answer = by_runtime(api, {"name": "a", "secret": volume}, **mount)
+
+    assert answer.status_code == 400
+    assert "spec.runtimeRef" in answer.text
+    assert why in answer.text

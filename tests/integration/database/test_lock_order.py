@@ -30,8 +30,8 @@ from app.services.nodes import maintenance
 from app.services.preflight.queueing import Gathered
 from app.services.queues import project_quotas
 from app.services.scheduling import placement as placing
-from app.services.telemetry import progress
-from app.services.telemetry.progress import MetricPoint, Reports
+from app.services.telemetry import stored_metrics
+from app.services.telemetry.stored_metrics import MetricValue, TelemetryReports
 from tests.builders.factories import make_attempt, make_checkpoint, make_document, make_job, make_node
 from tests.systems.apps import SECRET_KEY, Api
 
@@ -350,13 +350,15 @@ def test_report_and_a_planned_evaluation_both_add_to_the_latest_metrics(api: Api
         job = make_job(session, state=JobState.TRAINING, latest_metrics={})
         make_attempt(session, job, make_node(session))
         job_id = job.id
-    reports = Reports(points=[MetricPoint(name="loss", step=2, at=now, value=3.0)])
-    measured = [MetricPoint(name="bench/f1/f1", step=2, at=now, value=0.5)]
+    reports = TelemetryReports(points=[MetricValue(name="loss", step=2, at=now, value=3.0)])
+    measured = [MetricValue(name="bench/f1/f1", step=2, at=now, value=0.5)]
 
     with Waiting(api.db) as waiting:
         with api.db.write() as session:
-            progress.add_points(session, transitions.load_for_change(session, job_id), measured)
-            stored = waiting.start(lambda: progress.store(api.db, job_id=job_id, attempt=1, fence=1, reports=reports))
+            stored_metrics.add_points(session, transitions.load_for_change(session, job_id), measured)
+            stored = waiting.start(
+                lambda: stored_metrics.store(api.db, job_id=job_id, attempt=1, fence=1, reports=reports)
+            )
         stored.result(SECONDS)
 
     with api.db.read() as session:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 import yaml
 
 from tests.systems.installations import SCRIPTS, counting_job
@@ -24,9 +25,10 @@ ROOT = Path(__file__).parents[3]
 SERVICES: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
 PROGRAMS = Path(sys.executable).parent
 OURS = ("coordinator", "api", "gateway", "node-cpu", "node-gpu", "flower", "tensorboard")
+USERS = ("", "API_", "COORDINATOR_", "FLOWER_", "NODE_CPU_", "NODE_GPU_")
 SECRETS = {
     "POSTGRES_PASSWORD": "x",
-    "REDIS_PASSWORD": "not-a-secret",
+    **{f"REDIS_{name}PASSWORD": f"not-a-secret-{number}" for number, name in enumerate(USERS)},
     "FLOWER_PASSWORD": "hush",
     "TRAINYARD_SECURITY_SECRET_KEY": "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=",
 }
@@ -97,8 +99,9 @@ class Composition:
         places = {
             "@redis:6379": f"@127.0.0.1:{self.ports['6379']}",
             "printf '": f"printf 'port {self.ports['6379']}\\ndir .\\n",  # the image's redis runs in its volume
-            "redis-cli ping": f"redis-cli -p {self.ports['6379']} ping",
-            "/tmp/redis.conf": f"{self.folder}/redis.conf",
+            "redis-cli --user": f"redis-cli -p {self.ports['6379']} --user",
+            "/tmp/": f"{self.folder}/",
+            "/usr/local/etc/redis/users.acl": str(ROOT / "deploy/docker/redis-users.acl"),
             "gateway:8001": f"127.0.0.1:{self.ports['8001']}",
             "/srv/trainyard": str(self.folder),
             **{f"127.0.0.1:{inside}/": f"127.0.0.1:{here}/" for inside, here in self.ports.items()},
@@ -131,7 +134,7 @@ def test_everything_becomes_healthy_and_trains_a_job(composition: Composition) -
     for name in OURS:
         composition.start(name)
     for name in OURS:
-        wait_for(lambda name=name: composition.is_healthy(name), seconds=60, what=f"{name} is healthy")  # type: ignore[misc]
+        wait_for(lambda name=name: composition.is_healthy(name), seconds=120, what=f"{name} is healthy")  # type: ignore[misc]
 
     for script in SCRIPTS.glob("count.py"):
         (composition.folder / "shared" / script.name).write_bytes(script.read_bytes())
@@ -160,3 +163,7 @@ def test_everything_becomes_healthy_and_trains_a_job(composition: Composition) -
     assert {check: said for check, said in failed.items() if check not in excused} == {}
     assert {row["level"] for row in doctor["checks"] if row["check"] == "stored files"} == {"ok"}
     assert composition.execute("migrate", "trainyard", "db", "check").returncode == 0
+    admin = f"redis://admin:{SECRETS['REDIS_PASSWORD']}@127.0.0.1:{composition.ports['6379']}"
+    with redis.Redis.from_url(admin, decode_responses=True) as client:
+        denied = [f"{each['username']} {each['reason']} {each['object']}" for each in client.acl_log(20)]
+    assert denied == []

@@ -100,7 +100,7 @@ def test_a_node_worker_takes_jobs_as_soon_as_bubblewrap_is_installed(
     bubblewrap = shutil.which("bwrap", path=os.defpath)
     assert bubblewrap is not None
     settings = replace(world.settings, node=replace(world.settings.node, name=NODE))
-    worker = node_worker.Node(settings, world.db)
+    worker = node_worker.NodeThreads(settings, world.db)
 
     def seen() -> str:
         worker._heartbeat()
@@ -117,7 +117,7 @@ def test_a_node_worker_takes_jobs_as_soon_as_bubblewrap_is_installed(
 
 def seen_of(world: World, **settings: Any) -> str:
     """What a node with these settings reports, twice: its checks again change nothing."""
-    worker = node_worker.Node(
+    worker = node_worker.NodeThreads(
         replace(world.settings, node=replace(world.settings.node, name=NODE, **settings)), world.db
     )
     found = []

@@ -19,11 +19,11 @@ from app.domain.serving.states import ServiceState
 from app.gateway import exchange as exchange_module
 from app.gateway.backend import ServiceView
 from app.gateway.chunks import Chunks
-from app.gateway.dispatch import Asked, Dispatch
+from app.gateway.dispatch import AdmittedRequest, Dispatch
 from app.gateway.exchange import exchange
 from app.gateway.loads import Loads
-from app.gateway.pool import Connection
-from app.gateway.reply import Reply
+from app.gateway.pool import PooledConnection
+from app.gateway.reply import ClientReply
 from app.services.serving.endpoints import Endpoint
 
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -72,15 +72,15 @@ class OneReplica:
         del max_age
         return ServiceView("chat", ServiceState.ACTIVE, ServiceLimits(), (self._endpoint,), "")
 
-    async def take(self, endpoint: Endpoint, *, fresh: bool = False) -> Connection:
+    async def take(self, endpoint: Endpoint, *, fresh: bool = False) -> PooledConnection:
         del fresh
         self.taken += 1
         return await connected(endpoint.port, endpoint)
 
 
-async def connected(port: int, endpoint: Endpoint | None = None) -> Connection:
+async def connected(port: int, endpoint: Endpoint | None = None) -> PooledConnection:
     whose: Any = endpoint
-    return Connection(whose, await TCPClient().connect("127.0.0.1", port, max_buffer_size=128 << 20))
+    return PooledConnection(whose, await TCPClient().connect("127.0.0.1", port, max_buffer_size=128 << 20))
 
 
 async def serving(serve: Callable[..., Awaitable[None]]) -> tuple[asyncio.Server, int]:
@@ -102,8 +102,8 @@ def test_a_client_that_stalls_and_leaves_ends_its_request_at_the_engine() -> Non
 
         class Asking(RequestHandler):
             async def post(self) -> None:
-                asked = Asked(service_id="service-1", path="/v1/x", body=b"{}", streams=True)
-                self.work = asyncio.create_task(dispatch.answer(asked, Reply(self)))
+                asked = AdmittedRequest(service_id="service-1", path="/v1/x", body=b"{}", streams=True)
+                self.work = asyncio.create_task(dispatch.answer(asked, ClientReply(self)))
                 await asyncio.wait([self.work])
                 results.append(asyncio.CancelledError() if self.work.cancelled() else self.work.exception())
 

@@ -15,7 +15,7 @@ from tornado.iostream import IOStream
 
 from app.domain.lifecycle.states import JobState
 from app.gateway.interactive import port_exchange, port_splice
-from app.gateway.interactive.port_splice import LEAST_BYTES, Taken
+from app.gateway.interactive.port_splice import LEAST_BYTES, DetachedConnection
 from app.host.pipes import Pipes
 from tests.systems.port_sites import PortSite, ServedPort, end_job, saying, talking
 
@@ -189,7 +189,7 @@ def test_an_answer_for_which_no_file_may_be_opened_ends(
     ended, take = threading.Event(), port_splice.taken
     fails = iter([True] if whose == "job" else [False, True])
 
-    def take_or_fail(stream: IOStream) -> Taken:
+    def take_or_fail(stream: IOStream) -> DetachedConnection:
         if next(fails):
             scarce()
         return take(stream)

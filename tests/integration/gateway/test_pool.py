@@ -26,7 +26,7 @@ def taken(endpoint: Endpoint, count: int) -> list[object]:
         connections = Pool(SECRET_KEY)
         found = await asyncio.gather(*(connections.take(endpoint) for _ in range(count)), return_exceptions=True)
         for each in found:
-            if isinstance(each, pool.Connection):
+            if isinstance(each, pool.PooledConnection):
                 each.stream.close()
         connections.close()
         return list(found)
@@ -36,7 +36,7 @@ def taken(endpoint: Endpoint, count: int) -> list[object]:
 
 def test_many_requests_at_once_all_get_a_connection(make_site: Callable[..., GatewaySite]) -> None:
     found = taken(endpoint_of(make_site()), 300)
-    assert [each for each in found if not isinstance(each, pool.Connection)] == []
+    assert [each for each in found if not isinstance(each, pool.PooledConnection)] == []
 
 
 def test_a_relay_that_has_ended_is_said_to_be_away(make_site: Callable[..., GatewaySite]) -> None:

@@ -8,7 +8,7 @@ from sqlalchemy import select
 
 from app.gateway import samples
 from app.models import File, Project
-from app.storage.keys import user_file_key
+from app.storage.object_keys import user_file_key
 from app.storage.storage import Storage
 from tests.systems.gateways import GatewaySite
 from tests.systems.system import wait_for

@@ -15,10 +15,10 @@ from app.domain.sweeps.states import SweepState
 from app.models import (
     Artifact,
     AuditEntry,
-    BaseModel,
     File,
     ModelPermission,
     RegisteredModel,
+    StoredBaseModel,
     TrainingRuntime,
     Upload,
     Webhook,
@@ -29,7 +29,7 @@ from app.security.permissions import Role
 from app.security.secrets import SecretBox
 from app.services.access import api_keys
 from app.services.interactive import recordings
-from app.storage.keys import user_file_key
+from app.storage.object_keys import user_file_key
 from tests.builders.batches import make_batch
 from tests.builders.factories import make_document, make_job, make_node, make_project, make_queue
 from tests.builders.interactive import make_session
@@ -135,7 +135,9 @@ class Things:
 
     def _model(self, session: Session) -> dict[str, str]:
         name = f"model-{next(_numbers)}"
-        session.add(BaseModel(id=new_id("bm"), project=OWN, name=name, spec={"storage": {"storageUri": "/srv/m"}}))
+        session.add(
+            StoredBaseModel(id=new_id("bm"), project=OWN, name=name, spec={"storage": {"storageUri": "/srv/m"}})
+        )
         return {"model_name": name}
 
     def _weights(self, session: Session) -> dict[str, str]:

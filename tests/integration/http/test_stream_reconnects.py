@@ -14,8 +14,8 @@ from app.domain.lifecycle.states import JobState
 from app.http.slots import StreamPace
 from app.models import Job
 from app.services.lifecycle import transitions
-from app.services.telemetry import progress
-from app.services.telemetry.progress import MetricPoint, Reports
+from app.services.telemetry import stored_metrics
+from app.services.telemetry.stored_metrics import MetricValue, TelemetryReports
 from app.storage.log_writer import LogWriter
 from tests.builders.factories import make_attempt, make_job, make_node
 from tests.builders.log_blocks import block
@@ -44,8 +44,10 @@ def write_event(api: Api, job_id: str, n: int) -> None:
 def write_point(api: Api, job_id: str, n: int) -> None:
     # Every third step is done again, as after a resume: its point comes again with the new value.
     step = n - 1 if n % 3 == 0 else n
-    point = MetricPoint(name="loss", step=step, at=datetime(2026, 1, 1, tzinfo=UTC), value=float(n))
-    progress.store(api.db, job_id=job_id, attempt=1, fence=1, reports=Reports(progress=None, points=(point,)))
+    point = MetricValue(name="loss", step=step, at=datetime(2026, 1, 1, tzinfo=UTC), value=float(n))
+    stored_metrics.store(
+        api.db, job_id=job_id, attempt=1, fence=1, reports=TelemetryReports(progress=None, points=(point,))
+    )
 
 
 def log_writer(api: Api, job_id: str) -> Callable[[Api, str, int], None]:

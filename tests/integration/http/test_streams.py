@@ -17,8 +17,8 @@ from app.security.permissions import Role
 from app.services.access import api_keys
 from app.services.access.api_keys import ADMINISTRATOR
 from app.services.lifecycle import transitions
-from app.services.telemetry import progress
-from app.services.telemetry.progress import MetricPoint, Reports
+from app.services.telemetry import stored_metrics
+from app.services.telemetry.stored_metrics import MetricValue, TelemetryReports
 from app.storage.log_writer import LogWriter
 from tests.builders.factories import make_attempt, make_job, make_node
 from tests.builders.log_blocks import block
@@ -168,15 +168,15 @@ def trained_job(api: Api, *points: tuple[str, int, float]) -> str:
         lease = make_attempt(session, job, make_node(session))
         job_id, fence = job.id, lease.fence
     at = [datetime(2026, 1, 1, 0, 0, step, tzinfo=UTC) for _, step, _ in points]
-    progress.store(
+    stored_metrics.store(
         api.db,
         job_id=job_id,
         attempt=1,
         fence=fence,
-        reports=Reports(
+        reports=TelemetryReports(
             progress=Progress(step=2, total_steps=4, epoch=0.5, total_epochs=1.0, tokens=10),
             eta_seconds=3.0,
-            points=[MetricPoint(name=n, step=s, at=a, value=v) for (n, s, v), a in zip(points, at, strict=True)],
+            points=[MetricValue(name=n, step=s, at=a, value=v) for (n, s, v), a in zip(points, at, strict=True)],
         ),
     )
     return job_id

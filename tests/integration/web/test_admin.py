@@ -205,12 +205,14 @@ def test_a_project_is_made_described_and_deleted(web: Browser):
     assert "existing ones only" in web.get("/ui/admin/projects/vision").text
     services = "pypi.org:443\r\n\r\n *.huggingface.co:443 "
     demands = {"required_capabilities": "sandbox:full\n\nlimits", "claims": "create", "auto_services": "off"}
+    demands |= {"image_sources": "registry.example/team\nlocal", "image_digests": "required"}
     web.act("/ui/admin/projects/vision", {"description": "pictures", "egress": services, **demands})
 
     with web.api.db.read() as session:
         row = session.get_one(Project, "vision")
         assert (row.description, row.egress) == ("pictures", ["pypi.org:443", "*.huggingface.co:443"])
         assert (row.claims, row.auto_services) == ("create", "off")
+        assert (row.image_sources, row.image_digests) == (["registry.example/team", "local"], "required")
     assert "*.huggingface.co:443" in web.get("/ui/admin/projects/vision").text
     assert "limits sandbox:full" in web.get("/ui/admin/projects/vision").text
     wrong = answer_to(web, "/ui/admin/projects/vision", {"claims": "all"}, 422)

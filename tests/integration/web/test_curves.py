@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 from app.models import Attempt, Job
 from app.security.permissions import Role
-from app.services.telemetry import progress
-from app.services.telemetry.progress import MetricPoint, Reports
+from app.services.telemetry import stored_metrics
+from app.services.telemetry.stored_metrics import MetricValue, TelemetryReports
 from tests.builders.factories import make_attempt, make_checkpoint, make_node
 from tests.integration.web.conftest import Browser
 from trainyard.protocol.messages import Progress
@@ -24,11 +24,13 @@ def trained(web: Browser, names: tuple[str, ...] = ("loss",), steps: int = 50, d
         session.get_one(Attempt, (job_id, 1)).started_at = NOW
         make_checkpoint(session, job, step=20, is_best=True)
     points = [
-        MetricPoint(name=name, step=n, at=NOW + timedelta(seconds=n), value=math.nan if n % 10 == 5 else n / 2)
+        MetricValue(name=name, step=n, at=NOW + timedelta(seconds=n), value=math.nan if n % 10 == 5 else n / 2)
         for name in names
         for n in range(steps)
     ]
-    progress.store(web.api.db, job_id=job_id, attempt=1, fence=fence, reports=Reports(points=points, progress=done))
+    stored_metrics.store(
+        web.api.db, job_id=job_id, attempt=1, fence=fence, reports=TelemetryReports(points=points, progress=done)
+    )
     return job_id
 
 

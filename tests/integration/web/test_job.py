@@ -12,7 +12,7 @@ from app.domain.lifecycle.states import JobState
 from app.models import ApiKey, Artifact, Attempt, Job, JobEvent, Metric
 from app.models.base import utc_now
 from app.security.permissions import Role
-from app.storage.keys import artifact_key
+from app.storage.object_keys import artifact_key
 from tests.builders.factories import make_attempt, make_checkpoint, make_document, make_job, make_node
 from tests.builders.statements import statements
 from tests.integration.web.conftest import Browser

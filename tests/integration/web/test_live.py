@@ -145,6 +145,19 @@ def test_without_a_slot_a_page_is_sent_to_the_answers(web: Browser):
     assert web.api.client.get("/v1/jobs", headers={"Authorization": f"Bearer {web.api.key}"}).status_code == 200
 
 
+def test_many_tabs_without_a_stream_are_asked_to_come_less_often(web: Browser):
+    backend: Backend = web.api.app.extensions[EXTENSION]
+    assert marks(web, "jobs")["pace"] == 1.0
+
+    for number in range(99):
+        backend.polls.note(f"another-{number}")
+    assert marks(web, "jobs")["pace"] == 100 / 8
+
+    for number in range(2000):
+        backend.polls.note(f"another-{number}")
+    assert marks(web, "jobs")["pace"] == 30.0
+
+
 def test_a_session_that_only_reads_may_follow(web: Browser):
     browser = Browser(web.api)
     browser.sign_in(web.api.make_key(Role.VIEWER))

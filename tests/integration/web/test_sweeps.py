@@ -1,18 +1,22 @@
 """Pages of sweeps: the list, one with its trials and figures, and its actions."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from sqlalchemy import select
 
+from app.domain.lifecycle.states import JobState
 from app.domain.sweeps.states import SweepState, TrialState
 from app.models import AuditEntry, Sweep
+from tests.builders.factories import make_job
 from tests.builders.sweeps import make_sweep, make_sweep_document, make_trial
 from tests.integration.web.conftest import Browser
 
 TWO = [{"metric": "eval_loss"}, {"metric": "rank_memory_mb_max", "goal": "minimize"}]
 ASHA = {"name": "asha", "unit": "steps", "min": 3, "max": 27, "reduction": 3}
+MOST_ELEMENTS = 2000  # of a page
 PARTIAL = {"HX-Request": "true"}
 
 
@@ -62,6 +66,24 @@ def test_trials_are_filtered_ordered_and_paged(web: Browser):
     assert "learning_rate = 0.0075" not in completed.text
     rest = web.get(next(link for link in completed.links if "page_token" in link))
     assert "learning_rate = 0.0075" in rest.text
+
+
+def test_a_page_of_a_large_space_has_all_values_and_few_elements(web: Browser):
+    space = {f"parameter_{number}": {"type": "double", "min": 0, "max": 1} for number in range(30)}
+    with web.api.db.write() as session:
+        document = make_sweep_document(parameters=space, early_stopping=ASHA)
+        sweep = make_sweep(session, document=document, status=SweepState.RUNNING)
+        for number in range(50):
+            values = dict.fromkeys(space, number / 64)
+            job = make_job(session, state=JobState.TRAINING, sweep_id=sweep.id)
+            make_trial(session, sweep, values=values, state=TrialState.RUNNING, job_id=job.id)
+        sweep_id = str(sweep.id)
+
+    page = web.get(f"/ui/sweeps/{sweep_id}")
+
+    assert len(re.findall(r"<[a-z]", page.html)) <= MOST_ELEMENTS
+    assert page.text.count("parameter_29 = 0.3125") == page.text.count("parameter_0 = 0.3125") == 1
+    assert "Keep running" in page.text
 
 
 def test_a_part_replaces_the_page_while_it_runs(web: Browser):

@@ -13,14 +13,14 @@ from sqlalchemy.orm import Session
 
 from app.database.engine import Database
 from app.models import Attempt
-from app.services.attempts.work_orders import Work
+from app.services.attempts.work_orders import WorkOrder
 from config.settings import Settings, load_settings
 from tests.builders.walks import make_gang, start_gang
 from tests.unit.workers.rank.launching import JOB, make_plan, write_script
 from workers.attempt_failed import AttemptFailed
 from workers.job_secrets import launch_secret
 from workers.prepare.inputs.resume_point import StartPoint
-from workers.prepare.prepare import Prepared
+from workers.prepare.prepare import PreparedAttempt
 from workers.rank.mpi import MPI
 from workers.sandbox.sandbox import ProcessGroup
 from workers.supervisor.rendezvous.meeting import meet
@@ -48,7 +48,7 @@ class OftenAway(Database):
 
 
 @pytest.fixture
-def gang(database: Database) -> list[Work]:
+def gang(database: Database) -> list[WorkOrder]:
     return start_gang(database, make_gang(database), "n1", "n2")
 
 
@@ -58,14 +58,14 @@ def settings(tmp_path: Path) -> Settings:
     return load_settings({**own, "TRAINYARD_SECURITY_SECRET_KEY": "k" * 43})
 
 
-def prepared(folder: Path) -> Prepared:
+def prepared(folder: Path) -> PreparedAttempt:
     plan = make_plan(folder, write_script(folder / "mine", ""), ProcessGroup(), world_size=2)
-    return Prepared(plan=plan, start=StartPoint(path=None, step=0, checkpoint_id=None, rejected=()))
+    return PreparedAttempt(plan=plan, start=StartPoint(path=None, step=0, checkpoint_id=None, rejected=()))
 
 
 @pytest.mark.long
 def test_nodes_meet_although_their_first_reports_fail(
-    database: Database, gang: list[Work], settings: Settings, tmp_path: Path
+    database: Database, gang: list[WorkOrder], settings: Settings, tmp_path: Path
 ) -> None:
     away, until = [OftenAway(database, failures=1) for _ in gang], time.monotonic() + 15
 
@@ -91,7 +91,7 @@ def test_nodes_meet_although_their_first_reports_fail(
 
 
 def test_ranks_that_must_be_alone_do_not_meet_where_they_have_the_worker_s_user(
-    database: Database, gang: list[Work], settings: Settings, tmp_path: Path
+    database: Database, gang: list[WorkOrder], settings: Settings, tmp_path: Path
 ) -> None:
     until = time.monotonic() + 15
     ready = [prepared(tmp_path / work.node) for work in gang]
@@ -109,13 +109,13 @@ def test_ranks_that_must_be_alone_do_not_meet_where_they_have_the_worker_s_user(
         assert first.result(20) is not None  # no part guards its ports, so it waits for none
 
 
-def by_mpi(folder: Path) -> Prepared:
+def by_mpi(folder: Path) -> PreparedAttempt:
     plan = make_plan(folder, write_script(folder / "mine", ""), ProcessGroup(), world_size=2, launcher=MPI)
-    return Prepared(plan=plan, start=StartPoint(path=None, step=0, checkpoint_id=None, rejected=()))
+    return PreparedAttempt(plan=plan, start=StartPoint(path=None, step=0, checkpoint_id=None, rejected=()))
 
 
 def test_nodes_of_mpi_know_where_each_waits_and_one_secret_of_the_attempt(
-    database: Database, gang: list[Work], settings: Settings, tmp_path: Path
+    database: Database, gang: list[WorkOrder], settings: Settings, tmp_path: Path
 ) -> None:
     until = time.monotonic() + 15
     with ThreadPoolExecutor(2) as pool:
@@ -146,7 +146,7 @@ def test_nodes_of_mpi_know_where_each_waits_and_one_secret_of_the_attempt(
     assert all(first.secret not in (tmp_path / work.node).joinpath(SPEC).read_text() for work in gang)
 
 
-def test_nodes_without_the_installation_s_key_start_nothing_by_mpi(gang: list[Work], tmp_path: Path) -> None:
+def test_nodes_without_the_installation_s_key_start_nothing_by_mpi(gang: list[WorkOrder], tmp_path: Path) -> None:
     without = load_settings({"TRAINYARD_DATA_DIR": str(tmp_path)})
     with pytest.raises(AttemptFailed, match="set TRAINYARD_SECURITY_SECRET_KEY"):
         launch_secret(without, job_id=gang[0].job_id, attempt=1, fence=gang[0].fence)
@@ -154,7 +154,7 @@ def test_nodes_without_the_installation_s_key_start_nothing_by_mpi(gang: list[Wo
 
 @pytest.mark.parametrize("address", ["::1", "localhost"])
 def test_nodes_of_mpi_need_addresses_of_ipv4(
-    database: Database, gang: list[Work], tmp_path: Path, address: str
+    database: Database, gang: list[WorkOrder], tmp_path: Path, address: str
 ) -> None:
     settings = load_settings({"TRAINYARD_DATA_DIR": str(tmp_path), "TRAINYARD_NODE_ADDRESS": address})
 
@@ -163,7 +163,7 @@ def test_nodes_of_mpi_need_addresses_of_ipv4(
 
 
 def test_a_stop_while_the_others_are_awaited_is_no_failure(
-    database: Database, gang: list[Work], settings: Settings, tmp_path: Path
+    database: Database, gang: list[WorkOrder], settings: Settings, tmp_path: Path
 ) -> None:
     for work in gang:
         assert meet(settings, database, work, prepared(tmp_path / work.node), warn=print, is_over=lambda: True) is None

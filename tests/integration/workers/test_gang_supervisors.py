@@ -1,5 +1,6 @@
 """One attempt with a real supervisor on each of two nodes: they meet, and whatever ends one of them ends both."""
 
+import hashlib
 import os
 import signal
 from collections.abc import Callable, Sequence
@@ -7,8 +8,10 @@ from dataclasses import replace
 
 import pytest
 
+from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import JobState
 from app.models import Artifact, Job, Lease, Node, Reservation
+from app.services.attempts import artifacts
 from app.services.scheduling import planner
 from app.storage.logs import LogReader
 from config.settings import Settings
@@ -185,9 +188,15 @@ def test_ranks_start_when_all_nodes_are_prepared_and_the_job_is_completed_once(a
     assert rows(any_world, Reservation) == []
     assert any_world.states(job_id).count("COMPLETED") == 1
     assert {row.path for row in rows(any_world, Artifact, job_id=job_id)} >= {"rank-0", "rank-1", ".note-0"}
-    (lost,) = [event for event in any_world.events(job_id) if event.reason == "OUTPUT_NOT_KEPT"]
-    assert lost.data.items() >= {"node": any_world.attempt(job_id).node_names[1], "files": 2}.items()
-    assert "only those on" in lost.message
+    folder = "node-outputs/attempt-1-node-1"
+    (told,) = [event for event in any_world.events(job_id) if event.type == EventType.EXPORTED]
+    assert told.data.items() >= {"node": any_world.attempt(job_id).node_names[1], "folder": folder, "files": 4}.items()
+    stored = {row.path: row for row in rows(any_world, Artifact, job_id=job_id) if row.path.startswith("node-outputs/")}
+    assert stored.keys() == {f"{folder}/{name}" for name in ("rank-2", "rank-3", ".note-2", ".note-3")}
+    assert {row.sha256 for row in stored.values()} == {hashlib.sha256(b"result").hexdigest()}
+    assert not any(row.pending for row in stored.values())
+    with artifacts.opened(any_world.storage, stored[f"{folder}/rank-3"]) as file:
+        assert file.read() == b"result"
     assert len([e for e in any_world.events(job_id) if e.type == "attempt_ended"]) <= 1
     assert any_world.processes(job_id) == []
 

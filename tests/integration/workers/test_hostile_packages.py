@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from app.domain.spec.locations.outbound_proxy import OutboundProxy
 from app.domain.spec.packages import Packages
 from app.host.uv import find_uv
 from config.packages import PackagesSettings
+from tests.doubles.outbound_proxy import company_proxy
 from tests.systems.package_index import Index, package_index, source, wheel
 from workers.attempt_failed import AttemptFailed
 from workers.prepare.packages.build import Builder
@@ -54,15 +56,26 @@ def install(tmp_path: Path, index: Index) -> Install:
     uv = find_uv()
     assert uv is not None
 
-    def installed(*requirements: str, lock: str = "", sources: bool = False) -> StoredEnvironment:
+    def installed(
+        *requirements: str,
+        lock: str = "",
+        sources: bool = False,
+        index_url: str = "",
+        proxy: OutboundProxy | None = None,
+    ) -> StoredEnvironment:
         packages = Packages(requirements=requirements, lock=lock, allow_source_builds=sources)
         request = EnvironmentRequest(
-            packages=packages, interpreter=own_interpreter(), index_url=index.url, project="one", uv=uv.version
+            packages=packages,
+            interpreter=own_interpreter(),
+            index_url=index_url or index.url,
+            project="one",
+            uv=uv.version,
         )
         builder = Builder(
             program=uv.path,
             settings=PackagesSettings(),
-            fetch_allow=("127.0.0.1",),
+            fetch_allow=("127.0.0.1",) if proxy is None else (),
+            fetch_proxy=proxy,
             sandbox=choose_sandbox(),
             data_dir=tmp_path / "data",
         )
@@ -146,6 +159,22 @@ def test_node_with_a_proxy_installs_nothing(
         install("greeting", sources=sources)
 
     assert index.asked == []
+
+
+def test_node_installs_through_the_proxy_of_the_operator(
+    index: Index, install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index.add("greeting", "1")
+    with company_proxy() as company:
+        monkeypatch.setenv("https_proxy", company.url)
+        proxy = OutboundProxy(host="127.0.0.1", port=int(company.url.rpartition(":")[2]))
+
+        stored = install("greeting", index_url=index.url.replace("127.0.0.1", "index.example.org"), proxy=proxy)
+
+        assert list(stored.path.glob("lib/python*/site-packages/greeting/__init__.py"))
+        assert {*company.asked} == {f"index.example.org:{index.port}"}
+        with pytest.raises(AttemptFailed, match="leads to a private address"):
+            install("greeting", lock="", index_url=index.url, proxy=proxy)
 
 
 def test_requirement_can_not_have_a_line_with_an_option(index: Index, install: Install) -> None:

@@ -17,8 +17,7 @@ from tests.builders.statements import statements
 from tests.systems.supervising import NODE, SLEEPS
 from workers.node.attempt_manager import AttemptManager
 from workers.node.node_config import NodeConfig
-from workers.node.worker_step import InvalidNodeName, lock_node_name, make_report
-from workers.node.worker_step import Node as NodeProcess
+from workers.node.worker_step import InvalidNodeName, NodeThreads, lock_node_name, make_report
 from workers.process_environment import settings_environment
 from workers.run_dir.layout import run_directory
 
@@ -175,7 +174,7 @@ def test_processes_of_an_ended_attempt_are_killed_before_another_begins(world, k
 
 def test_node_offers_its_devices_only_when_no_dead_attempt_uses_them(world):
     run_directory(world.data_dir, "job-of-yesterday", 3).make()
-    node = NodeProcess(world.settings, world.db)
+    node = NodeThreads(world.settings, world.db)
 
     with straggler("job-of-yesterday", 3) as process:
         node._heartbeat()

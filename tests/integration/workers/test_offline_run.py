@@ -11,8 +11,8 @@ import pytest
 from app.database.engine import Database
 from app.domain.errors import LeaseLost
 from app.domain.lifecycle.outcomes import Outcome
-from app.services.attempts.work_orders import Work
-from app.storage.keys import run_file_key, wandb_file
+from app.services.attempts.work_orders import WorkOrder
+from app.storage.object_keys import run_file_key, wandb_file
 from tests.builders.factories import make_document
 from tests.builders.recovering import training
 from tests.builders.wandb_reading import read_records
@@ -35,11 +35,11 @@ class Files:
         self.stored[key] = b"".join(parts)
 
 
-def begun(db: Database) -> Work:
+def begun(db: Database) -> WorkOrder:
     return training(db, document=make_document(tracking=[{"kind": "wandb", "mode": "offline"}]))
 
 
-def store(db: Database, files: Files, work: Work, kind: str) -> None:
+def store(db: Database, files: Files, work: WorkOrder, kind: str) -> None:
     context = SimpleNamespace(storage=files)
     attempt = SimpleNamespace(work=work, db=db, context=context, reporter=SimpleNamespace(add=pytest.fail))
     store_offline_run(cast("FinishedAttempt", attempt), Outcome(kind=cast("Any", kind)))

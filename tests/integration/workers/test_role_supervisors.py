@@ -17,7 +17,7 @@ from tests.systems.roles import begin, ends, events_of, lines_by_rank, role, set
 from tests.systems.servers import free_port
 from tests.systems.supervising import NODE, World, rows
 from workers.node.attempt_manager import AttemptManager
-from workers.supervisor.interactive.place import probed_part
+from workers.supervisor.interactive.setup import probed_part
 
 OTHER = "other"
 PLACES = """

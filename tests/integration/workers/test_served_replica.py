@@ -14,8 +14,8 @@ from app.database.engine import Database
 from app.domain.lifecycle.states import JobState
 from app.models import Artifact, Job, Replica
 from app.services.attempts import work_orders
-from app.services.attempts.work_orders import Work
-from app.storage.keys import artifacts_key
+from app.services.attempts.work_orders import WorkOrder
+from app.storage.object_keys import artifacts_key
 from app.storage.storage import Storage
 from tests.builders.factories import make_attempt, make_document, make_job, make_node
 from tests.builders.serving import make_replica, make_service
@@ -49,7 +49,7 @@ class Engine(socketserver.ThreadingUnixStreamServer):
 
 
 @pytest.fixture
-def work(database: Database) -> Work:
+def work(database: Database) -> WorkOrder:
     """The work order of a replica on a node."""
     with database.write() as session:
         job = make_replica(session, make_service(session))
@@ -68,7 +68,7 @@ def run(tmp_path: Path) -> RunDirectory:
 class Parts:
     """A replica, what it observed, and what it said."""
 
-    def __init__(self, database: Database, work: Work, run: RunDirectory, storage: Storage) -> None:
+    def __init__(self, database: Database, work: WorkOrder, run: RunDirectory, storage: Storage) -> None:
         self.observed = Observations(custom=False, serves=True, can_save=False)
         self.failures: list[AttemptFailed] = []
         self.lost: list[str] = []
@@ -97,7 +97,7 @@ def storage(tmp_path: Path) -> Storage:
 
 
 @pytest.fixture
-def parts(database: Database, work: Work, run: RunDirectory, storage: Storage) -> Iterator[Parts]:
+def parts(database: Database, work: WorkOrder, run: RunDirectory, storage: Storage) -> Iterator[Parts]:
     made = Parts(database, work, run, storage)
     yield made
     made.replica.close()
@@ -115,7 +115,7 @@ def engine(run: RunDirectory) -> Iterator[Engine]:
 
 
 def test_endpoint_is_recorded_once_the_engine_answers(
-    database: Database, work: Work, parts: Parts, engine: Engine
+    database: Database, work: WorkOrder, parts: Parts, engine: Engine
 ) -> None:
     parts.replica.begin()
     wait_for(lambda: parts.observed.answers, seconds=20, what="the endpoint is recorded")
@@ -130,7 +130,9 @@ def test_endpoint_is_recorded_once_the_engine_answers(
         socket.create_connection(("127.0.0.1", port or 0), timeout=5)
 
 
-def test_holder_of_an_older_fence_records_nothing(database: Database, work: Work, parts: Parts, engine: Engine) -> None:
+def test_holder_of_an_older_fence_records_nothing(
+    database: Database, work: WorkOrder, parts: Parts, engine: Engine
+) -> None:
     with database.write() as session:
         session.get_one(Job, work.job_id).fence += 1
 

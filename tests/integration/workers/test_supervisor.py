@@ -10,7 +10,7 @@ from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import JobState
 from app.domain.model_cards.inputs import ReadInputs, ReadModel
 from app.models import Artifact, Checkpoint, Job, Lease, Metric, Reservation
-from app.storage.keys import is_run_file
+from app.storage.object_keys import is_run_file
 from tests.systems.supervising import SLEEPS, rows, training, try_again
 from workers.prepare.inputs.model_files import digest_of
 

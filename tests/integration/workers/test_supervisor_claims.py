@@ -102,10 +102,12 @@ def test_job_that_fills_a_claim_is_ended_and_so_is_the_next_that_may_write_to_it
     (tmp_path / "claims/default/scratch/part").mkdir()
     part = start(world, "import time\ntime.sleep(60)\n", {**SCRATCH, "sub_path": "part", "size_mb": 20})
     assert ended(world, part) is JobState.FAILED, world.describe(part)
+    emptied = start(world, fills, {"path": "/scratch", "type": "empty", "size_mb": 20})
+    assert ended(world, emptied) is JobState.FAILED, world.describe(emptied)
 
     with world.db.read() as session:
-        found = [session.get_one(Job, job_id) for job_id in (filled, part)]
-    assert [job.error_type for job in found] == ["DISK_LIMIT_EXCEEDED"] * 2
-    assert all(
-        "the volume claim scratch holds at least 30 MB, 20 MB are allowed" in str(job.error_message) for job in found
-    )
+        found = [session.get_one(Job, job_id) for job_id in (filled, part, emptied)]
+    assert [job.error_type for job in found] == ["DISK_LIMIT_EXCEEDED"] * 3
+    whose = ("the volume claim scratch holds", "the volume claim scratch holds", "the empty directory /scratch holds")
+    for job, what in zip(found, whose, strict=True):
+        assert f"{what} at least 30 MB, 20 MB are allowed" in str(job.error_message)

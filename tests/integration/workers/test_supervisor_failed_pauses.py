@@ -7,7 +7,7 @@ import pytest
 
 from app.domain.lifecycle.states import JobState
 from app.models import Checkpoint, Job
-from app.storage.keys import job_key
+from app.storage.object_keys import job_key
 from tests.systems.supervising import SLEEPS, World, environment, rows, training
 from workers.node import spawn_supervisor
 

@@ -8,7 +8,7 @@ import pytest
 
 from app.domain.lifecycle.states import JobState
 from app.models import Checkpoint
-from app.storage.keys import checkpoint_key
+from app.storage.object_keys import checkpoint_key
 from tests.systems.disks import Disk
 from tests.systems.supervising import World, rows, training, try_again
 from trainyard.protocol import checkpoint_manifest

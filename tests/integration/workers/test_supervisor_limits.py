@@ -13,7 +13,7 @@ from app.domain.lifecycle.states import JobState
 from app.host import processes
 from tests.systems.roles import begin, role, submit
 from tests.systems.system import wait_for
-from workers.sandbox.control_groups import CONTROLLERS, Limits, find_hierarchies, joining
+from workers.sandbox.control_groups import CONTROLLERS, GroupLimits, find_hierarchies, joining
 from workers.sandbox.cores import take_cores
 
 needs_groups = pytest.mark.skipif(
@@ -114,7 +114,7 @@ def test_job_that_keeps_too_many_files_is_ended_and_not_retried(world):
 
 @needs_groups
 def test_group_says_whose_a_process_is_whatever_its_environment_claims():
-    group = find_hierarchies().make("job-hidden.2.n1", Limits())
+    group = find_hierarchies().make("job-hidden.2.n1", GroupLimits())
     claims = {"TRAINYARD_JOB_ID": "job-claimed", "TRAINYARD_ATTEMPT": "1", "PATH": os.environ["PATH"]}
     with subprocess.Popen(joining(group.joined, ["sleep", "60"]), env=claims) as child:
         try:
@@ -130,7 +130,7 @@ def test_group_says_whose_a_process_is_whatever_its_environment_claims():
 
 @needs_groups
 def test_nothing_waits_for_the_processes_of_another_attempt():
-    group = find_hierarchies().make("job-slow.1.n1", Limits())
+    group = find_hierarchies().make("job-slow.1.n1", GroupLimits())
     with subprocess.Popen(joining(group.joined, ["sleep", "60"])) as child:
         try:
             wait_for(lambda: processes.processes_of_attempt("job-slow", 1), seconds=5, what="joined")

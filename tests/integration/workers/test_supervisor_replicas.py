@@ -16,7 +16,7 @@ from app.domain.lifecycle.states import JobState
 from app.models import Artifact, Job, Replica
 from app.security.relay_tokens import relay_token
 from app.services.attempts import endpoints, work_orders
-from app.storage.keys import artifacts_key
+from app.storage.object_keys import artifacts_key
 from tests.builders.factories import make_document, make_job
 from tests.builders.serving import make_service, replica_document
 from tests.systems.supervising import World, rows

@@ -18,7 +18,7 @@ from app.domain.lifecycle.states import JobState
 from app.host import processes
 from app.models import JobEvent
 from app.security.secrets import SecretBox
-from app.storage.keys import run_file_key, wandb_file
+from app.storage.object_keys import run_file_key, wandb_file
 from tests.doubles.wandb import HOST, FakeWandb, login, running_wandb
 from tests.systems.servers import free_port
 from tests.systems.supervising import World, training, try_again

@@ -15,7 +15,7 @@ from tests.unit.workers.tracking.test_run_facts import KEY, work
 from workers.tracking import relay, trackers
 from workers.tracking.child import TrackingChild
 from workers.tracking.failures import ProcessEnded
-from workers.tracking.relay import Relay, Service
+from workers.tracking.relay import TrackingRelay, TrackingService
 from workers.tracking.trackers import Trackers
 
 END_SECONDS = 1.0
@@ -55,8 +55,10 @@ def test_client_that_dies_again_and_again_is_named(database: Database, monkeypat
         starts += 1
         raise ProcessEnded
 
-    service = Service(what="tracking.0", first={}, timeout_seconds=1.0, flush_seconds=0.05, start=start, is_late=True)
-    served = Relay(database, "job-1", service, lambda problem: None)
+    service = TrackingService(
+        what="tracking.0", first={}, timeout_seconds=1.0, flush_seconds=0.05, start=start, is_late=True
+    )
+    served = TrackingRelay(database, "job-1", service, lambda problem: None)
     served.start()
     wait_for(lambda: served.problem, seconds=10, what="the relay has a problem")
     served.close()

@@ -1,11 +1,13 @@
 """Which server and key the client commands use."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from app.cli import connection
 from app.cli.connection import address
 from app.cli.main import main
 from tests.doubles.scripted_server import ScriptedServer, failure, running, success
@@ -87,11 +89,35 @@ def test_doctor_of_a_machine_that_only_uses_a_server_checks_that(
     assert "AUTHN_FAILED" in bad.stdout
 
 
-def test_without_a_key_the_error_names_the_variable(tmp_path: Path, server: ScriptedServer) -> None:
+def test_without_a_key_the_error_names_the_variable(
+    tmp_path: Path, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "admin.key").unlink()
+    monkeypatch.setattr(connection, "FIRST_KEY_SECONDS", 0.0)
     server.script(failure(401, {"code": "AUTH_TOKEN_MISSING", "message": "send your API key"}))
 
     answer = CliRunner().invoke(main, ["cancel", JOB_ID])
 
     assert answer.exit_code == 1
     assert "set TRAINYARD_API_KEY" in answer.stderr
+
+
+def test_key_of_a_platform_that_starts_for_the_first_time_is_waited_for(
+    server: ScriptedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "admin.key").unlink()
+
+    def write(_: float) -> None:
+        (tmp_path / "admin.key").write_text("the-first\n")
+
+    monkeypatch.setattr(time, "sleep", write)
+
+    assert address() == (server.url, "the-first")
+
+
+def test_no_key_is_waited_for_where_no_platform_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "admin.key").unlink()
+    (tmp_path / "run" / "url").unlink()
+    monkeypatch.setattr(time, "sleep", lambda _: pytest.fail("waits"))
+
+    assert address() == ("http://127.0.0.1:8000", "")

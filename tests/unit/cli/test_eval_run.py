@@ -137,7 +137,7 @@ def test_eval_run_dry_run_shows_the_plan(server: ScriptedServer) -> None:
 
     answer = run("eval", "run", JOB_ID, "-b", "loss:a", "--dry-run")
 
-    assert server.seen[0][1] == "/v1/evaluations?dry_run=true"
+    assert server.seen[0][1] == "/v1/evaluations?dry_run=true&inspect=true"
     assert "n1    yes" in answer.stdout
 
 
@@ -159,7 +159,7 @@ def test_eval_run_dry_run_checks_both_models(server: ScriptedServer) -> None:
 
     answer = run("eval", "run", "acme/tuned", "-b", "loss:a", "--against", "acme/base", "--dry-run", "--json")
 
-    assert [each[1] for each in server.seen] == ["/v1/evaluations?dry_run=true"] * 2
+    assert [each[1] for each in server.seen] == ["/v1/evaluations?dry_run=true&inspect=true"] * 2
     assert [sent(server, number)["model"]["model_uri"] for number in (0, 1)] == ["acme/tuned", "acme/base"]
     assert len(json.loads(answer.stdout)["evaluations"]) == 2
 

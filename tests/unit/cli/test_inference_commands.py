@@ -56,8 +56,19 @@ def test_infer_dry_run_shows_the_plan(server: ScriptedServer, file: str) -> None
 
     answer = run("infer", file, "--dry-run")
 
-    assert server.seen[0][1] == "/v1/inference?dry_run=true"
+    assert server.seen[0][1] == "/v1/inference?dry_run=true&inspect=true"
     assert ("n1    yes" in answer.stdout, answer.stderr) == (True, "Warning: no node is free\n")
+
+
+def test_infer_dry_run_shows_what_was_found_in_the_records(server: ScriptedServer, file: str) -> None:
+    error = {"error_type": "DATA_INVALID", "message": "rows.jsonl line 1 has neither prompt, nor messages"}
+    found = {"valid": False, "errors": [error], "warnings": [], "left_out": [], "sources": []}
+    server.script(success({"valid": True, "plan": PLAN, "warnings": [], "data": found}))
+
+    answer = run("infer", file, "--dry-run")
+
+    assert (answer.exit_code, answer.stderr) == (1, f"Error: {error['message']}\n")
+    assert "1 error." in answer.stdout
 
 
 def test_infer_watches_records_and_says_how_many_failed(

@@ -8,7 +8,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from app.cli.client.interactive.forward_command import Forward, ForwardType, Target, target_of
+from app.cli.client.interactive.forward_command import Forward, ForwardType, RemotePort, target_of
 from app.cli.client.interactive.notebook import JUPYTERLAB, document_of
 from app.cli.client.interactive.ssh_proxy import reached
 from app.cli.client.interactive.terminal import Disconnected, Escapes
@@ -83,7 +83,7 @@ def test_a_named_port_is_that_of_its_role_unless_a_place_is_given(
 ) -> None:
     port: Any = {"name": "web", "port": 80, **given}
 
-    assert target_of(port, asked) == Target(80, place)
+    assert target_of(port, asked) == RemotePort(80, place)
 
 
 RL = success({"job_id": JOB, "status": "TRAINING", "tasks": [{"role": "trainer"}, {"role": "rank"}]})

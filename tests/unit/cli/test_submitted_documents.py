@@ -13,7 +13,7 @@ from app.cli.client.code import packed
 from app.cli.client.documents.assignments import assign
 from app.cli.client.documents.variables import expand
 from tests.systems.commands import run
-from workers.fetching.code.unpack import Limits, unpack
+from workers.fetching.code.unpack import UnpackLimits, unpack
 
 DOCUMENT: dict[str, Any] = {
     "name": "a",
@@ -216,7 +216,7 @@ def test_equal_content_gives_equal_bytes(code: Path, tmp_path: Path) -> None:
         (code / "data" / "new.bin").write_text("ignored")
         with packed(code, is_code=True) as other:
             assert one.sha256 == other.sha256
-        unpack(one.archive, tmp_path / "there", Limits(max_bytes=1000, max_files=100))
+        unpack(one.archive, tmp_path / "there", UnpackLimits(max_bytes=1000, max_files=100))
     assert (tmp_path / "there" / "train.py").read_text() == "x"
     (code / "train.py").chmod(0o755)
     with packed(code, is_code=True) as other:

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from app.cli.client.sweeps.views import LineView, Snapshot, TableView
+from app.cli.client.sweeps.views import Snapshot, SweepLineView, TableView
 from tests.builders.sweep_answers import report, sweep, trial
 from trainyard.records import Sweep, Trial
 
@@ -55,7 +55,7 @@ def test_table_is_redrawn_in_place(capsys: pytest.CaptureFixture[str], monkeypat
     assert "\x1b[1A" in written
 
 
-@pytest.mark.parametrize("view", [TableView, LineView])
+@pytest.mark.parametrize("view", [TableView, SweepLineView])
 def test_texts_of_jobs_send_nothing_to_the_terminal(
     view: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,7 +73,7 @@ def test_texts_of_jobs_send_nothing_to_the_terminal(
 
 
 def test_lines_are_written_once(capsys: pytest.CaptureFixture[str]) -> None:
-    view, running = LineView(), snapshot(sweep(trials_by_state={"RUNNING": 1}), trial(0, step=5))
+    view, running = SweepLineView(), snapshot(sweep(trials_by_state={"RUNNING": 1}), trial(0, step=5))
 
     for _ in range(3):
         view.show(running)
@@ -87,7 +87,7 @@ def test_lines_are_written_once(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_report_that_is_not_finite_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    view = LineView()
+    view = SweepLineView()
 
     view.show(snapshot(sweep(), trial(0, reports=[report(100, None, 3, 3, continues=False)])))
 

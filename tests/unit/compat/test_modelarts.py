@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.compat.modelarts.from_native import Cluster, job_of
+from app.compat.modelarts.from_native import TranslationData, job_of
 from app.compat.modelarts.requests import CreateSchema
 from app.compat.modelarts.status import NO_TROUBLE
 from app.compat.modelarts.to_native import DIALECT, METHODS, Native, to_native
@@ -67,7 +67,7 @@ ALGORITHM = {
 }
 
 
-CLUSTER = Cluster(NODES, {"key-1": "ada"}, NO_TROUBLE, datetime(2026, 1, 2, tzinfo=UTC))
+CLUSTER = TranslationData(NODES, {"key-1": "ada"}, NO_TROUBLE, datetime(2026, 1, 2, tzinfo=UTC))
 
 
 USUAL = "/home/ma-user/modelarts/user-job-dir"

@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 
 from app.compat.modelarts.from_native import job_of
-from app.compat.modelarts.status import STATES, STATES_OF_PHASES, Trouble, node_counts, phase_of, status_of, tasks_of
+from app.compat.modelarts.status import (
+    STATES,
+    STATES_OF_PHASES,
+    UncontrolledJobs,
+    node_counts,
+    phase_of,
+    status_of,
+    tasks_of,
+)
 from app.domain.lifecycle.states import RUNNING, JobState
 from app.models import Attempt
 from app.services.jobs.details import JobDetails
@@ -58,7 +66,7 @@ def test_phase_of_an_ended_job_depends_on_what_ended_it(state, columns, phases):
 
 def test_job_out_of_the_platforms_control_is_reported_as_such():
     running, stopped = job(), job(state=JobState.CANCELLED)
-    trouble = Trouble(unheard=frozenset({running.job.id}), unstoppable=frozenset({stopped.job.id}))
+    trouble = UncontrolledJobs(unheard=frozenset({running.job.id}), unstoppable=frozenset({stopped.job.id}))
 
     assert phase_of(running, trouble) == ("Running", "Unknown")
     assert phase_of(stopped, trouble) == ("Abnormal", "TerminatedFailed")
@@ -76,7 +84,7 @@ def test_phase_is_looked_for_where_it_may_be(state):
         found = dataclasses.replace(job(state=state, error_type=error, attempt=attempts), requested=requested)
         ids = frozenset({found.job.id} if is_in_trouble else ())
 
-        phase, secondary = phase_of(found, Trouble(ids, ids))
+        phase, secondary = phase_of(found, UncontrolledJobs(ids, ids))
 
         assert state in STATES_OF_PHASES[phase], case
         assert secondary != "Unknown" or state in RUNNING, case

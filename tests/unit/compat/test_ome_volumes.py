@@ -1,11 +1,14 @@
 """Volumes of a runtime's pod: claims and empty directories are mounts of its jobs, others are named."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from app.compat.mounts import ContainerMount
 from app.compat.ome.fields import runtime_warnings
-from app.compat.ome.places import Model
+from app.compat.ome.places import PlacedModel
+from app.compat.ome.pod_files import PodFiles
 from app.compat.ome.to_native import Native, to_native
 
 POD = "spec.template.spec.replicatedJobs.0.template.spec.template.spec"
@@ -84,7 +87,7 @@ def test_volume_at_the_path_of_the_model_is_named() -> None:
     wanted = {"trainer": {"command": ["python", "train.py"]}, "modelConfig": {"inputModel": "base"}}
     given = runtime([EMPTY], [{"name": "scratch", "mountPath": "/models"}])
 
-    found = to_native("j", wanted, given, {}, uses_images=True, model=Model("/srv/model", "/models"))
+    found = to_native("j", wanted, given, {}, uses_images=True, model=PlacedModel("/srv/model", "/models"))
 
     assert [each["type"] for each in found.document["resource_config"]["mounts"]] == ["model"]
     assert [line for line in found.warnings if "volume at /models has no effect" in line] != []
@@ -107,7 +110,10 @@ def test_shared_memory_is_there_without_a_mount() -> None:
 @pytest.mark.parametrize(
     ("volume", "path"),
     [
-        ({"name": "v", "secret": {"secretName": "s"}}, "volumes.0"),
+        ({"name": "v", "secret": {"secretName": "s", "defaultMode": 0o044}}, "volumes.0"),
+        ({"name": "v", "secret": {"secretName": "s", "items": [{"key": "a", "path": "b/c"}]}}, "volumes.0"),
+        ({"name": "v", "secret": {"secretName": "s", "items": [{"key": "a", "path": "b", "mode": 256}]}}, "volumes.0"),
+        ({"name": "v", "configMap": {"name": 5}}, "volumes.0"),
         ({"name": "v", "hostPath": {"path": "/etc"}}, "volumes.0"),
         ({"name": "v", "persistentVolumeClaim": {"claimName": "../other"}}, "volumes.0"),
         ({"name": "v", "persistentVolumeClaim": {"claimName": 5}}, "volumes.0"),
@@ -141,7 +147,7 @@ def test_mount_that_can_not_be_made_is_named(mount: object) -> None:
 
 
 def test_what_has_no_effect_on_a_mount_is_named() -> None:
-    sized = {"name": "scratch", "emptyDir": {"sizeLimit": "1Gi"}}
+
     mounts = [
         {"name": "scratch", "mountPath": "/a", "subPath": "x", "readOnly": True},
         {"name": "scratch", "mountPath": "/b"},
@@ -149,8 +155,7 @@ def test_what_has_no_effect_on_a_mount_is_named() -> None:
         {"name": "data", "mountPath": "/c", "mountPropagation": "None"},
     ]
 
-    assert unused([sized, CLAIM], mounts) == [
-        "volumes.0.emptyDir.sizeLimit",
+    assert unused([EMPTY, CLAIM], mounts) == [
         "containers.1.volumeMounts.0.subPath",
         "containers.1.volumeMounts.0.readOnly",
         "containers.1.volumeMounts.1",
@@ -171,3 +176,38 @@ def test_built_in_trainer_uses_no_volumes_and_says_so() -> None:
 @pytest.mark.parametrize("malformed", [5, "x", {"a": 1}, None])
 def test_malformed_lists_are_no_volumes(malformed: object) -> None:
     assert mounts_of(malformed, malformed) == []
+
+
+def test_directory_on_disk_has_its_size() -> None:
+    sized = {"name": "scratch", "emptyDir": {"sizeLimit": "1Gi"}}
+
+    mounts = [{"name": "scratch", "mountPath": "/scratch"}]
+    assert mounts_of([sized], mounts) == [{"path": "/scratch", "type": "empty", "size_mb": 1024}]
+    assert unused([sized], mounts) == []
+
+
+def test_secrets_and_config_maps_are_files_of_the_project() -> None:
+    asked: list[PodFiles] = []
+
+    def read(wanted: Sequence[PodFiles]) -> list[ContainerMount]:
+        asked.extend(wanted)
+        return [ContainerMount("/keys", "", "", {"type": "files", "files": [{"name": "a", "content": "x"}]})]
+
+    volumes = [
+        {"name": "keys", "secret": {"secretName": "db", "defaultMode": 0o440, "optional": True}},
+        {"name": "code", "configMap": {"name": "run", "items": [{"key": "run.sh", "path": "go.sh"}]}},
+    ]
+    mounts = [
+        {"name": "keys", "mountPath": "/keys", "readOnly": True},
+        {"name": "code", "mountPath": "/app/go.sh", "subPath": "go.sh"},
+    ]
+    given = runtime(volumes, mounts)
+
+    found = to_native("j", {"trainer": {"command": ["true"]}}, given, {}, read_files=read)
+
+    assert asked == [
+        PodFiles("db", "0440", {}, optional=True, mounted="/keys"),
+        PodFiles("run", names={"run.sh": "go.sh"}, mounted="/app/go.sh", part="go.sh"),
+    ]
+    assert [each["path"] for each in found.document["resource_config"]["mounts"]] == ["/keys"]
+    assert unused(volumes, mounts) == []

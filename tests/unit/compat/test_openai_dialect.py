@@ -4,7 +4,7 @@ import pytest
 from flask import Flask, Response
 
 from app.compat.openai.dialect import BASE, MOST_SECONDS_TO_WAIT, OPENAI
-from app.compat.openai.fine_tuning.schemas import JobsQuerySchema
+from app.compat.openai.fine_tuning.schemas import FineTuningJobsQuerySchema
 from app.http.dialect import NATIVE
 from app.http.envelope import Problem
 from app.http.errors import BadShape
@@ -79,10 +79,10 @@ def test_the_longest_base_decides_and_only_one_prefix_is_described():
     [({}, None), ({"metadata[team]": "a", "metadata[b]": ""}, {"team": "a", "b": ""}), ({"metadata": "null"}, "null")],
 )
 def test_list_is_filtered_by_metadata(query: dict[str, str], metadata: object) -> None:
-    assert validated(JobsQuerySchema(), query).get("metadata") == metadata
+    assert validated(FineTuningJobsQuerySchema(), query).get("metadata") == metadata
 
 
 @pytest.mark.parametrize("query", [{"metadata": "a"}, {"metadata": "null", "metadata[a]": "b"}, {"limit": "0"}])
 def test_filters_that_mean_nothing_are_refused(query: dict[str, str]) -> None:
     with pytest.raises(BadShape):
-        validated(JobsQuerySchema(), query)
+        validated(FineTuningJobsQuerySchema(), query)

@@ -9,12 +9,12 @@ from openai.types.fine_tuning import FineTuningJob, FineTuningJobEvent
 from openai.types.fine_tuning.jobs import FineTuningJobCheckpoint
 
 from app.compat.openai.fine_tuning.checkpoints import checkpoint_of
-from app.compat.openai.fine_tuning.data_files import DataFile, refuse_unfit
+from app.compat.openai.fine_tuning.data_files import UploadedDataFile, refuse_unfit
 from app.compat.openai.fine_tuning.events import WAITS, event_id_of, events_of, step_of_id, waiting_of
 from app.compat.openai.fine_tuning.from_native import STATUSES, job_of, native_id
 from app.compat.openai.fine_tuning.naming import naming_of, renamed
 from app.compat.openai.fine_tuning.schemas import CreateJobSchema
-from app.compat.openai.fine_tuning.to_native import Asked, Native, to_native
+from app.compat.openai.fine_tuning.to_native import Native, ResolvedRequest, to_native
 from app.domain.errors import BadSpec, InvalidRequest, NotFound
 from app.domain.ids import new_id
 from app.domain.lifecycle.events import EventType
@@ -42,15 +42,15 @@ STEPS = {"max_steps": "5"}
 SHAPES = {"supervised": "messages", "dpo": "preference", "reinforcement": "messages"}
 
 
-def data_file(file_id: str = TRAINING, **changes: Any) -> DataFile:
-    return DataFile(file_id, "fine-tune", "processed", "", 16_000, "messages")._replace(**changes)
+def data_file(file_id: str = TRAINING, **changes: Any) -> UploadedDataFile:
+    return UploadedDataFile(file_id, "fine-tune", "processed", "", 16_000, "messages")._replace(**changes)
 
 
-def translated(training: DataFile | None = None, base: BaseChoice | None = None, **body: Any) -> Native:
+def translated(training: UploadedDataFile | None = None, base: BaseChoice | None = None, **body: Any) -> Native:
     body = validated(CreateJobSchema(), {"model": "tiny", "training_file": TRAINING, **body})
     method = (body.get("method") or {"type": "supervised"})["type"]
     shape = SHAPES[method]
-    asked = Asked(
+    asked = ResolvedRequest(
         body=body,
         base=base or BaseChoice(base_model={"model_id": "/srv/models/tiny"}, name="tiny"),
         training=training or data_file(shape=shape),

@@ -8,7 +8,7 @@ from openai.types.fine_tuning.alpha import GraderRunResponse
 from app.compat.openai.fine_tuning.grader_answers import PYTHON_SERVER, run_of
 from app.compat.openai.fine_tuning.graders import GRADER, REWARD, grader_of, native_of, param_of
 from app.domain.errors import InvalidRequest
-from app.domain.graders.grading import KINDS, MODEL_SERVER, Graded, GradeError, Usage
+from app.domain.graders.grading import KINDS, MODEL_SERVER, Graded, GradeError, TokenUsage
 
 STRING_CHECK = {
     "type": "string_check",
@@ -102,7 +102,7 @@ def test_every_error_has_its_place(kind: str) -> None:
 
 
 def test_tokens_are_counted_by_model() -> None:
-    usage = {"judge": Usage(prompt_tokens=7, completion_tokens=2), "critic": Usage(prompt_tokens=1)}
+    usage = {"judge": TokenUsage(prompt_tokens=7, completion_tokens=2), "critic": TokenUsage(prompt_tokens=1)}
 
     found = run_of({"type": "multi"}, Graded(0.5, {"a": 0.5, "b": None}, (), usage), 0.5)
 

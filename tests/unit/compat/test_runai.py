@@ -23,7 +23,7 @@ from app.http.request_body import validated
 from app.models import Job
 from app.models.base import utc_now
 from app.schemas.jobs import SubmitJobSchema
-from app.schemas.spec.field_verdicts import Verdict
+from app.schemas.spec.field_verdicts import FieldVerdict
 from app.services.jobs.details import JobDetails
 
 OWNER = Owner(7, "Ada")
@@ -304,6 +304,8 @@ def test_devices_of_a_native_job():
 def test_excluded_fields_are_not_warned_about():
     nfs = {"server": "s", "path": "/p", "exclude": True}
 
-    assert not [path for path, rule in FIELDS.items() if path.endswith(".exclude") and rule.verdict is Verdict.WARNED]
+    assert not [
+        path for path, rule in FIELDS.items() if path.endswith(".exclude") and rule.verdict is FieldVerdict.WARNED
+    ]
     assert without_effect({"masterSpec": {"storage": {"nfs": [nfs]}}}) == []
     assert without_effect({"masterSpec": {"storage": {"nfs": [{**nfs, "exclude": False}]}}}) != []

@@ -34,7 +34,7 @@ TRAINING = {"name": "a", "projectId": "default", "clusterId": "c"}
             {"storage": {"hostPath": [{"mountPropagation": "HostToContainer"}]}},
             ["spec.storage.hostPath.mountPropagation"],
         ),
-        ({"storage": {"s3": [{"accessKeySecret": "a"}]}}, ["spec.storage.s3.accessKeySecret"]),
+        ({"storage": {"s3": [{"accessKeySecret": "a"}], "secretVolume": [{"defaultMode": "0555"}]}}, []),
         (
             {"environmentVariables": [{"name": "A", "configMap": {"name": "a", "key": "b"}}]},
             ["spec.environmentVariables.configMap"],

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from app.compat.runai.measurements import Point, Window, counted, measured, requested
+from app.compat.runai.measurements import MeasurementPoint, Window, counted, measured, requested
 from app.domain.spec.model import ResourceConfig
 from app.models import Attempt
 
@@ -14,7 +14,7 @@ def minutes(number: float) -> datetime:
 
 
 def test_values_are_the_newest_at_each_moment_and_none_long_after_the_last():
-    points = [Point(minutes(0.5), 100), Point(minutes(1.9), 250)]
+    points = [MeasurementPoint(minutes(0.5), 100), MeasurementPoint(minutes(1.9), 250)]
 
     found = measured("CPU_USAGE_CORES", points, Window(NOON, minutes(5), 5), freshest=timedelta(seconds=60))
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from app.compat.runai.claims import name_of_claim
 from app.compat.runai.documents.requests import DistributedSchema, TrainingSchema
 from app.compat.runai.owners import Owner
 from app.compat.runai.to_native import Native, to_native
+from app.compat.runai.volume_claims import name_of_claim
 from app.domain.errors import BadSpec
 from app.http.request_body import validated
 from app.schemas.spec.resource_config import CLAIM_NAME
@@ -84,6 +84,7 @@ def test_volumes_are_data_that_the_words_refer_to():
             {"type": "claim", "claim": "c", "create": True},
         ),
         ({"claimName": "c", "ephemeral": True}, {"type": "empty"}),
+        ({"ephemeral": True, "claimInfo": {"size": "2Mi"}}, {"type": "empty", "size_mb": 2}),
     ],
 )
 def test_claim_that_is_written_to_or_new_is_a_mount(volume, mount):
@@ -136,7 +137,7 @@ def test_what_a_new_claim_asks_of_a_storage_class_is_named():
     [
         {"existingPvc": True, "claimName": "c"},
         {"existingPvc": True, "claimName": "c", "readOnly": False},
-        {"ephemeral": True},
+        {"ephemeral": True, "readOnly": True},
         {"readOnly": True},
     ],
 )
@@ -234,14 +235,10 @@ def test_empty_directories_are_mounted_and_those_that_can_not_be_are_named():
     assert native.document["resource_config"]["mounts"] == [
         {"path": "/scratch", "type": "empty"},
         {"path": "/cache", "type": "memory", "size_mb": 1431},
-        {"path": "/sized", "type": "empty"},
+        {"path": "/sized", "type": "empty", "size_mb": 954},
     ]
     assert native.document["training_config"]["framework"]["custom_command"] == ["ls", "/scratch"]
-    assert ignored_fields(native) == [
-        "spec.storage.emptyDirVolume.3.sizeLimit",
-        "spec.storage.emptyDirVolume.relative",
-        "spec.storage.emptyDirVolume.system",
-    ]
+    assert ignored_fields(native) == ["spec.storage.emptyDirVolume.relative", "spec.storage.emptyDirVolume.system"]
 
 
 @pytest.mark.parametrize("path", ["/etc", "/etc/", "/"])
@@ -266,3 +263,25 @@ def test_volume_that_does_not_lie_at_its_path_has_a_warning() -> None:
     assert ignored_fields(native) == ["spec.storage.hostPath.own.mountPath", "spec.storage.pvc.1.path"]
     assert [each["path"] for each in native.document["resource_config"]["mounts"]] == ["/data"]
     assert native.document["training_config"]["framework"]["custom_command"] == ["ls", "$(TRAINYARD_DATA_0)"]
+
+
+def test_bucket_with_keys_or_a_service_is_fetched_and_no_directory() -> None:
+    volumes = [
+        {"name": "own", "bucket": "own", "path": "/own", "accessKeySecret": "keys", "secretKeyOfSecretKey": "mine"},
+        {"name": "public", "bucket": "public", "path": "/public", "url": "https://s3.example.org"},
+        {"bucket": "ours", "path": "/ours", "secretKeyOfSecretKey": "unused"},
+    ]
+
+    native = divided({"command": "ls /own/a", "storage": {"s3": volumes}, "workingDir": "/public/src"})
+
+    own, public = native.buckets
+    assert (own.source, own.name, own.url) == (0, "own", "")
+    keys = {name: (each.name, each.key, each.field) for name, each in own.login.items()}
+    field = "spec.storage.s3.own.accessKeySecret"
+    assert keys == {"access_key_id": ("keys", "AccessKeyId", field), "secret_access_key": ("keys", "mine", field)}
+    assert (public.source, public.url, public.login) == (1, "https://s3.example.org", {})
+    assert [each["path"] for each in native.document["data_config"]["sources"]] == ["s3/own", "s3/public", "s3/ours"]
+    framework = native.document["training_config"]["framework"]
+    assert framework["custom_command"][3:] == ["$(TRAINYARD_DATA_1)/src", "ls", "$(TRAINYARD_DATA_0)/a"]
+    assert "custom_code_dir" not in framework
+    assert native.warnings == ["spec.storage.s3.2.secretKeyOfSecretKey: there is no accessKeySecret"]

@@ -9,11 +9,11 @@ import pytest
 from huggingface_hub import ModelCard as HubCard
 
 from app.domain.model_cards.escaping import code, one_line, plain
-from app.domain.model_cards.facts import BaseOfModel, CardFile, CardSource, Compute, Measured, ModelCard
+from app.domain.model_cards.facts import BaseOfModel, CardFile, CardSource, Compute, MeasuredMetric, ModelCard
 from app.domain.model_cards.markdown import as_markdown
 from app.domain.spec.locations.published import published
 
-MEASURED = Measured(
+MEASURED = MeasuredMetric(
     evaluation_id="job-2", benchmark="f1", dataset="q.jsonl", metric="f1", value=0.4, stderr=0.1, samples=4, passed=True
 )
 CARD = ModelCard(

@@ -10,7 +10,7 @@ from app.domain.errors import LimitExceeded
 from app.gateway.limit_sharing import LimitSharing
 from app.gateway.limits import KeyLimits, MinuteBuckets
 from app.security.permissions import Caller, Role
-from app.security.shared_levels import SharedLevels, Taken
+from app.security.shared_levels import SharedLevels, Withdrawal
 from tests.systems.servers import free_port
 
 
@@ -187,7 +187,7 @@ def test_a_failure_is_logged_once_until_it_works_again(clock: Clock, caplog: pyt
     limits.charge(key(), 10)
     works = False
 
-    async def thread(_: object, taken: Sequence[Taken]) -> list[float]:
+    async def thread(_: object, taken: Sequence[Withdrawal]) -> list[float]:
         if not works:
             raise RuntimeError("no thread can be started")
         return [9.0 for _ in taken]
@@ -217,7 +217,7 @@ def share(*gateways: KeyLimits, levels: SharedLevels) -> None:
     """Each in turn, as once in a second."""
 
     async def here(
-        function: Callable[[Sequence[Taken]], list[float] | None], taken: Sequence[Taken]
+        function: Callable[[Sequence[Withdrawal]], list[float] | None], taken: Sequence[Withdrawal]
     ) -> list[float] | None:
         return function(taken)
 

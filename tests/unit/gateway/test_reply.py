@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.gateway.reply import ClientGone, Reply
+from app.gateway.reply import ClientGone, ClientReply
 
 
 class StuckHandler:
@@ -34,7 +34,7 @@ def test_the_connection_of_a_client_that_takes_nothing_is_closed(monkeypatch: py
     handler: Any = StuckHandler()
 
     async def send() -> None:
-        written = Reply(handler).events(b"data: x\n\n")
+        written = ClientReply(handler).events(b"data: x\n\n")
         assert written is not None
         await written
 

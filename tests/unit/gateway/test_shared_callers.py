@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.domain.errors import CredentialsInvalid, LimitExceeded
-from app.gateway.backend import Backend, Credentials
+from app.gateway.backend import Credentials, GatewayBackend
 from app.services.access import api_keys, denied_requests
 
 
@@ -33,7 +33,7 @@ def test_wrong_keys_count_against_the_address_that_sends_them(sources: list[str]
         api=SimpleNamespace(wrong_keys_per_second=0.01, wrong_keys_burst=1),
     )
     plane: Any = SimpleNamespace(db=None)
-    asked = Backend(settings, plane, gateway_id="gateway-1")
+    asked = GatewayBackend(settings, plane, gateway_id="gateway-1")
 
     async def ask(*addresses: str, key: str) -> list[type]:
         requests = (asked.caller(Credentials(key=key, project="", address=each)) for each in addresses)

@@ -1,11 +1,13 @@
 """docker-compose.yml names the parts that run Trainyard for real, and shows no secret to who lists processes."""
 
 import re
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 import yaml
 
+from app.services.operations.redis_acl import acl_file
 from config.settings import load_settings
 
 ROOT = Path(__file__).parents[3]
@@ -92,10 +94,35 @@ def test_the_broker_keeps_its_data_and_evicts_nothing():
     script = SERVICES["redis"]["command"][-1]
 
     assert all(
-        words in script
-        for words in ("requirepass", "appendonly yes", "maxmemory-policy noeviction", "proto-max-bulk-len")
+        words in script for words in ("aclfile", "appendonly yes", "maxmemory-policy noeviction", "proto-max-bulk-len")
     )
-    assert SERVICES["redis"]["volumes"] == ["broker:/data"]
+    assert SERVICES["redis"]["volumes"][0] == "broker:/data"
+
+
+def test_users_of_redis_have_the_rules_of_each_process():
+    variables = {"admin": "REDIS_PASSWORD"}
+    variables |= {name: f"REDIS_{name.upper()}_PASSWORD" for name in ("api", "coordinator", "flower")}
+    variables |= {"node-cpu-1": "REDIS_NODE_CPU_PASSWORD", "node-gpu-1": "REDIS_NODE_GPU_PASSWORD"}
+    rules = acl_file({user: f"@{variable}@" for user, variable in variables.items()}, ["cpu-1", "gpu-1"])
+    for variable in variables.values():
+        rules = rules.replace(f"#{sha256(f'@{variable}@'.encode()).hexdigest()}", f">@{variable}@")
+
+    place, _, inside = SERVICES["redis"]["volumes"][1].partition(":")
+
+    assert (ROOT / place).read_text() == rules
+    assert inside.removesuffix(":ro") in SERVICES["redis"]["command"][-1]
+    assert set(variables.values()) == set(SERVICES["redis"]["environment"])
+
+
+@pytest.mark.parametrize("name", sorted({*OURS} - {"migrate"}))
+def test_each_process_is_a_user_of_redis_of_its_own(name):
+    users = {"coordinator": "coordinator", "flower": "flower", "node-cpu": "node-cpu-1", "node-gpu": "node-gpu-1"}
+    url = SERVICES[name]["environment"]["TRAINYARD_BROKER_URL"]
+
+    user, _, password = url.removeprefix("redis://").partition(":")
+
+    assert user == users.get(name, "api")
+    assert password.startswith(f"${{REDIS_{user.removesuffix('-1').replace('-', '_').upper()}_PASSWORD:?")
 
 
 def test_directories_under_volumes_are_made_for_our_user():

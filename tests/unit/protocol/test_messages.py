@@ -36,7 +36,7 @@ from trainyard.protocol.messages import (
     RankExit,
     Remark,
     Result,
-    Section,
+    SectionMessage,
     clean_text,
     fields_of,
 )
@@ -58,8 +58,8 @@ from trainyard.protocol.messages import (
             AskModel(number=7, path="/v1/completions", body="{}"),
         ),
         ({"type": "fetch_adapter", "name": "a", "job_id": "job-1"}, FetchAdapter(name="a", job_id="job-1")),
-        ({"type": "section", "name": "warm-up", "max_seconds": 30}, Section(name="warm-up", max_seconds=30.0)),
-        ({"type": "section", "name": None, "max_seconds": None}, Section(name=None, max_seconds=None)),
+        ({"type": "section", "name": "warm-up", "max_seconds": 30}, SectionMessage(name="warm-up", max_seconds=30.0)),
+        ({"type": "section", "name": None, "max_seconds": None}, SectionMessage(name=None, max_seconds=None)),
         ({"type": "pause_failed", "message": "no room"}, PauseFailed("no room")),
         ({"type": "pause_failed", "number": 2, "message": "no room"}, PauseFailed("no room", number=2)),
         ({"type": "pause_failed", "number": 0, "message": "no room"}, PauseFailed("no room", number=0)),
@@ -237,7 +237,7 @@ AT = datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
             {"step": 2, "epoch": 0.0, "path": "/run/2", "metrics": {}, "kept": True},
         ),
         (Remark(reason="A", message="b", data={"c": 1}), {"reason": "A", "message": "b", "data": {"c": 1}}),
-        (Section(name="a", max_seconds=None), {"name": "a", "max_seconds": None}),
+        (SectionMessage(name="a", max_seconds=None), {"name": "a", "max_seconds": None}),
         (PauseFailed("no room", number=0), {"message": "no room", "number": 0}),
         (
             Result(stopped="pause", step=5, final_metrics={"loss": 1.0}, output="/o", weight_files=("a",)),

@@ -9,13 +9,13 @@ import pytest
 from app.domain.sweeps.draws import random_values, seed_of
 from app.domain.sweeps.observations import Observation
 from app.search import bohb, tpe
-from app.search.question import Found
+from app.search.question import FoundValues
 from tests.builders.search_questions import NUMBERS, PLAIN, completed, numbers, quadratic, question_of, space_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 
 SPACE = space_of(NUMBERS)
-AT_RANDOM = Found({}, "drawn at random, as a third of all").note
+AT_RANDOM = FoundValues({}, "drawn at random, as a third of all").note
 
 
 def reported(number, *reports, state="stopped", objective=None):
@@ -97,7 +97,7 @@ def test_of_the_trials_those_count_that_have_a_value_at_the_rung():
 def test_values_are_random_until_a_rung_has_enough():
     question = asked(halving(9))
 
-    assert bohb.suggest(question) == Found(random_values(SPACE, question.seed))
+    assert bohb.suggest(question) == FoundValues(random_values(SPACE, question.seed))
 
 
 def test_a_third_of_the_values_is_random():

@@ -2,19 +2,19 @@
 
 from datetime import UTC, datetime
 
-from app.services.telemetry.progress import MetricPoint
+from app.services.telemetry.stored_metrics import MetricValue
 from config.redaction import Redaction
 from workers.supervisor.recording.metric_buffer import MetricBacklog, MetricNames
-from workers.supervisor.recording.rate_limit import RateLimit
+from workers.supervisor.recording.rate_limit import TokenBucket
 
 
 def point(step, name="loss"):
-    return MetricPoint(name=name, step=step, at=datetime.now(UTC), value=1.0)
+    return MetricValue(name=name, step=step, at=datetime.now(UTC), value=1.0)
 
 
 def test_allowance_passes_a_burst_and_then_one_per_interval():
     now = [100.0]
-    allowance = RateLimit(3, 10.0, lambda: now[0])
+    allowance = TokenBucket(3, 10.0, lambda: now[0])
 
     assert [allowance.take() for _ in range(5)] == [True, True, True, False, False]
     assert allowance.seconds_to_next() == 10.0

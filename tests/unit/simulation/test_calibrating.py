@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from simulation.calibrating import Calibration, Estimates, calibrate
+from simulation.calibrating import Calibration, RecordedEstimates, calibrate
 from simulation.generating import Workload, make_trace
 from simulation.jobs import Behaviour
 from simulation.trace import TraceJob
@@ -15,7 +15,7 @@ ALIKE = [make_traced(at * 60.0, 900 + at * 7919 % 1800, job_id=f"alike{at:03}") 
 
 
 def calibrated(trace: list[TraceJob], *gpus: int, eta_sigma: float = 0.0) -> Calibration:
-    estimates = Estimates()
+    estimates = RecordedEstimates()
     done = replayed(trace, make_site(*gpus), behaviour=Behaviour(eta_sigma=eta_sigma), watch=estimates)
     return calibrate(estimates.found, done.outcomes)
 

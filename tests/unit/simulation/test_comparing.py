@@ -5,7 +5,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from app.domain.scheduling.planner import Policy
+from app.domain.scheduling.planner import SchedulingPolicy
 from simulation.chart import draw, duration
 from simulation.comparing import HEADS, WAIT_HEADS, compare, documents, rows, wait_rows
 from simulation.jobs import Behaviour
@@ -16,7 +16,7 @@ TRACE = [
     make_traced(at * 50.0, 400, gpus=1 + at % 2, project=["<red>", "blue"][at % 2], is_preemptible=at % 3 == 0)
     for at in range(20)
 ]
-RESULTS = compare(TRACE, make_site(2, 2), POLICIES, Policy(reserve_after_seconds=1800), Behaviour())
+RESULTS = compare(TRACE, make_site(2, 2), POLICIES, SchedulingPolicy(reserve_after_seconds=1800), Behaviour())
 REPORTS = {name: report for name, (_, report) in RESULTS.items()}
 
 
@@ -31,7 +31,7 @@ def test_every_policy_has_a_line_under_the_heads() -> None:
 
 
 def test_where_no_job_started_there_is_a_line_without_waits() -> None:
-    refused = compare([make_traced(gpus=3)], make_site(1), ["default"], Policy(), Behaviour())
+    refused = compare([make_traced(gpus=3)], make_site(1), ["default"], SchedulingPolicy(), Behaviour())
     (row,) = rows({name: report for name, (_, report) in refused.items()})
 
     assert row[2:6] == ("", "", "", "")
@@ -41,7 +41,7 @@ def test_where_no_job_started_there_is_a_line_without_waits() -> None:
 
 def test_an_unknown_policy_is_refused() -> None:
     with pytest.raises(KeyError, match="magic"):
-        compare(TRACE, make_site(1), ["magic"], Policy(), Behaviour())
+        compare(TRACE, make_site(1), ["magic"], SchedulingPolicy(), Behaviour())
 
 
 def test_programs_get_the_same_figures_as_json() -> None:

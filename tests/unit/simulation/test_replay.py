@@ -12,7 +12,7 @@ from app.domain.scheduling.resources import GpuType, Request
 from simulation.jobs import Behaviour
 from simulation.planners import POLICIES, first_come
 from simulation.replay import Planner, replay
-from simulation.site import View
+from simulation.site import PassInput
 from simulation.trace import TraceJob
 from tests.builders.simulated import IDEAL, RESERVE_AFTER, make_site, make_traced, outcomes, replayed, spans
 
@@ -168,7 +168,7 @@ def test_planner_passes_keep_a_minimum_interval() -> None:
 
 
 def test_a_planner_that_gives_out_busy_devices_is_detected() -> None:
-    def careless(view: View) -> Plan:
+    def careless(view: PassInput) -> Plan:
         node = view.nodes[0]
         jobs = [job for line in view.lines.values() for job in line]
         placements = [Placement(job_id=job.job_id, node=node.name, devices=node.devices[:1]) for job in jobs]
@@ -213,7 +213,7 @@ def make_gang(at: float, seconds: float, *, gpus: int, job_id: str, **more: Any)
 
 
 def test_a_planner_that_starts_no_job_ends_the_replay() -> None:
-    def lazy(view: View) -> Plan:
+    def lazy(view: PassInput) -> Plan:
         waiting = [job.job_id for line in view.lines.values() for job in line]
         return Plan(placements=(), pending_reasons={}, nodes=(), reservations=dict.fromkeys(waiting, ()))
 

@@ -1,6 +1,6 @@
 """The report of why jobs of a replay never started."""
 
-from app.domain.scheduling.planner import Policy
+from app.domain.scheduling.planner import SchedulingPolicy
 from simulation.comparing import compare
 from simulation.jobs import Behaviour
 from simulation.planners import POLICIES
@@ -13,7 +13,7 @@ def test_jobs_with_the_same_reason_stand_together_under_the_policies_that_share_
     trace += [make_traced(5, job_id="small"), make_traced(6, gpus=2, project="red", job_id="beyond")]
     site = make_site(2, quotas={"red": {"limit": 1}})
 
-    results = compare(trace, site, POLICIES, Policy(reserve_after_seconds=1800), Behaviour())
+    results = compare(trace, site, POLICIES, SchedulingPolicy(reserve_after_seconds=1800), Behaviour())
     found = unstarted({name: done for name, (done, _) in results.items()})
 
     assert [(each.first, each.jobs, each.policies) for each in found] == [

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.errors import TransientStorageError
-from app.storage.keys import logs_key
 from app.storage.log_blocks import LogBlock
 from app.storage.log_writer import LogWriter
 from app.storage.logs import START, Cursor, LogLines, LogReader
+from app.storage.object_keys import logs_key
 from app.storage.storage import Storage
 from tests.builders.log_blocks import block
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from app.domain.errors import TransientStorageError
-from app.storage.keys import logs_key
 from app.storage.log_blocks import LogBlock, encoded
 from app.storage.log_writer import LogWriter
 from app.storage.logs import START, LogLine, LogReader
+from app.storage.object_keys import logs_key
 from app.storage.storage import Storage
 from tests.builders.log_blocks import block
 

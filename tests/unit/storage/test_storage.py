@@ -11,7 +11,7 @@ import pytest
 from app.domain.errors import InvalidRequest, NotFound, TransientStorageError
 from app.storage.beneath import RefusedFile
 from app.storage.failures import StorageRefused, translated
-from app.storage.keys import BadKey, artifacts_key, attempts_key, checked_key, checkpoint_key, job_key, logs_key
+from app.storage.object_keys import BadKey, artifacts_key, attempts_key, checked_key, checkpoint_key, job_key, logs_key
 from app.storage.storage import Storage
 from app.storage.trees import tree_files
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from app.domain.errors import NotFound, TransientStorageError
-from app.storage.beneath import Content, RefusedFile
+from app.storage.beneath import FileDigest, RefusedFile
 from app.storage.storage import Storage
 from app.storage.trees import replace_links, tree_files
 
@@ -36,8 +36,8 @@ def tree(tmp_path: Path) -> Path:
     return root
 
 
-def content_of(data: bytes) -> Content:
-    return Content(len(data), hashlib.sha256(data).hexdigest())
+def content_of(data: bytes) -> FileDigest:
+    return FileDigest(len(data), hashlib.sha256(data).hexdigest())
 
 
 def names(directory: Path) -> set[str]:

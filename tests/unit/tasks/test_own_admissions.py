@@ -1,14 +1,14 @@
 """Jobs that the leader submits are announced by messages when its own admission hangs."""
 
 from tasks.background.own_admissions import ROUND_SECONDS, OwnAdmissions
-from tasks.celery_app import Submitted
+from tasks.celery_app import SubmittedJob
 from tests.unit.tasks.test_polls import Clock
 
 
 def test_what_is_submitted_while_a_round_hangs_gets_a_message() -> None:
-    rung, clock = list[Submitted](), Clock()
-    own = OwnAdmissions(lambda *job: rung.append(Submitted(*job)), clock=clock)
-    jobs = [Submitted(f"job-{number}", "default", 5) for number in range(5)]
+    rung, clock = list[SubmittedJob](), Clock()
+    own = OwnAdmissions(lambda *job: rung.append(SubmittedJob(*job)), clock=clock)
+    jobs = [SubmittedJob(f"job-{number}", "default", 5) for number in range(5)]
 
     own.expect(jobs[:1])
     with own.round():
@@ -29,13 +29,13 @@ def test_what_is_submitted_while_a_round_hangs_gets_a_message() -> None:
 
 
 def test_round_that_fails_hangs_no_longer() -> None:
-    rung, clock = list[Submitted](), Clock()
-    own = OwnAdmissions(lambda *job: rung.append(Submitted(*job)), clock=clock)
+    rung, clock = list[SubmittedJob](), Clock()
+    own = OwnAdmissions(lambda *job: rung.append(SubmittedJob(*job)), clock=clock)
     try:
         with own.round():
             raise OSError
     except OSError:
         clock.now += 60.0
-    own.expect([Submitted("job-1", "default", 5)])
+    own.expect([SubmittedJob("job-1", "default", 5)])
 
     assert rung == []

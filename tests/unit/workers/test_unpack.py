@@ -14,9 +14,9 @@ import pytest
 import zstandard
 
 from workers.fetching.child.client import run_child
-from workers.fetching.code.unpack import BadArchive, Limits, unpack
+from workers.fetching.code.unpack import BadArchive, UnpackLimits, unpack
 
-LIMITS = Limits(max_bytes=10_000, max_files=10)
+LIMITS = UnpackLimits(max_bytes=10_000, max_files=10)
 Entry = tuple[tarfile.TarInfo, bytes]
 
 
@@ -40,7 +40,7 @@ def tar_of(entries: Iterable[Entry]) -> bytes:
     return stream.getvalue()
 
 
-def unpacked(folder: Path, content: bytes, limits: Limits = LIMITS, skip: tuple[str, ...] = ()) -> Path:
+def unpacked(folder: Path, content: bytes, limits: UnpackLimits = LIMITS, skip: tuple[str, ...] = ()) -> Path:
     archive, target = folder / "archive", folder / "target"
     archive.write_bytes(content)
     unpack(archive, target, limits, skip)
@@ -134,7 +134,7 @@ def test_chains_of_links_are_refused(tmp_path: Path, links: list[tuple[str, str]
     entries = [file("f"), *(other(name, tarfile.SYMTYPE, to) for name, to in links)]
 
     with pytest.raises(BadArchive, match=message):
-        unpacked(tmp_path, tar_of(entries), Limits(max_bytes=10_000, max_files=20_000))
+        unpacked(tmp_path, tar_of(entries), UnpackLimits(max_bytes=10_000, max_files=20_000))
 
 
 def test_loop_of_links_is_kept(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_global_headers_are_refused(tmp_path: Path, headers: dict[str, str]) -> 
     began = time.monotonic()
 
     with pytest.raises(BadArchive, match="global headers"):
-        unpacked(tmp_path, block + tar_of([file("a")]), Limits(max_bytes=10_000_000, max_files=20))
+        unpacked(tmp_path, block + tar_of([file("a")]), UnpackLimits(max_bytes=10_000_000, max_files=20))
 
     assert time.monotonic() - began < 10
 
@@ -165,7 +165,7 @@ def test_thousands_of_global_headers_are_no_failure_of_the_node(tmp_path: Path) 
     block = tarfile.TarInfo.create_pax_global_header({"comment": "b"})
 
     with pytest.raises(BadArchive, match=r"no archive that can be unpacked.*recursion"):
-        unpacked(tmp_path, block * 2000 + tar_of([file("a")]), Limits(max_bytes=10_000_000, max_files=20))
+        unpacked(tmp_path, block * 2000 + tar_of([file("a")]), UnpackLimits(max_bytes=10_000_000, max_files=20))
 
 
 def test_full_disk_is_not_the_archives_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
+from types import MappingProxyType
 from typing import Any
 
 from trainyard.protocol.json import JSON
@@ -28,17 +29,18 @@ def run_child(
     what: str,
     stalled_seconds: float,
     proxies: bool = False,
+    variables: Mapping[str, str] = MappingProxyType({}),
     on_start: Callable[[subprocess.Popen[bytes]], object] = lambda _: None,
 ) -> JSON:
     """The answer of ``python -m module``. ``proxies``: the machine's own may be used.
 
-    ``on_start`` receives the process, so that another thread can kill it.
+    ``variables`` are added to its environment. ``on_start`` receives the process, so that another thread can kill it.
 
     Raises AttemptFailed when it is silent for too long, or ends without an answer.
     """
     command = [sys.executable, "-m", module, "--die-with", str(os.getpid())]
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=child_environment(proxies=proxies)
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**child_environment(proxies=proxies), **variables}
     ) as process:
         try:
             on_start(process)

@@ -14,7 +14,9 @@ from contextlib import closing
 from types import TracebackType
 from typing import Self
 
-from workers.fetching.addresses import Gate
+from app.domain.spec.locations.outbound_proxy import SETTING, OutboundProxy
+from workers.fetching.addresses import GuardedSockets
+from workers.fetching.outbound import ProxyRefuses, connected, may_leave
 
 _REQUEST = re.compile(rb"CONNECT (\[[0-9A-Fa-f:.]+\]|[^\s:\[\]]{1,253}):(\d{1,5}) HTTP/1\.[01]\r\n")
 _LOGIN = re.compile(rb"\r\nproxy-authorization: basic ([a-z0-9+/=]+)\r\n", re.IGNORECASE)
@@ -25,13 +27,17 @@ _IDLE_SECONDS = 600.0
 
 
 class ConnectProxy:
-    """As a context manager: ``url`` is where it listens, with a login; ``refused``: an address was not allowed."""
+    """As a context manager: ``url`` is where it listens, with a login; ``refused``: an address was not allowed.
 
-    def __init__(self, allow: tuple[str, ...]) -> None:
-        self._allow = allow
+    ``outbound`` is the proxy that is connected to instead, if there is one; ``trouble``: it did not connect.
+    """
+
+    def __init__(self, allow: tuple[str, ...], outbound: OutboundProxy | None = None) -> None:
+        self._allow, self._outbound = allow, outbound
         self._password = secrets.token_hex(16)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.refused = False
+        self.trouble = ""
 
     @property
     def url(self) -> str:
@@ -84,7 +90,9 @@ class ConnectProxy:
         return login is not None and hmac.compare_digest(login[1], expected)
 
     def _connected(self, host: str, port: int) -> socket.socket | None:
-        gate = Gate(self._allow)
+        if self._outbound is not None and self._outbound.is_for(host):
+            return self._through(self._outbound, host, port)
+        gate = GuardedSockets(self._allow)
         gate.host, gate.port = host.lower().rstrip("."), port
         try:
             infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -104,6 +112,16 @@ class ConnectProxy:
             return connection
         self.refused = self.refused or gate.refused
         return None
+
+    def _through(self, proxy: OutboundProxy, host: str, port: int) -> socket.socket | None:
+        if not may_leave(host, port, self._allow):
+            self.refused = True
+            return None
+        try:
+            return connected(proxy, host, port, seconds=_CONNECT_SECONDS)
+        except OSError as error:
+            self.trouble = str(error) if isinstance(error, ProxyRefuses) else f"the proxy of {SETTING}: {error}"
+            return None
 
 
 def _head(client: socket.socket) -> bytes:

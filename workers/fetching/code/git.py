@@ -25,12 +25,13 @@ from app.domain.spec.credentials import HOST, PASSWORD, TOKEN, USER
 from app.domain.spec.locations.code import MOST_BYTES, MOST_FILES, GitCommit, git_commit
 from app.host.processes import die_with_parent
 from config.redaction import Redaction
-from workers.fetching.cache import Entry, stored_bytes
+from workers.fetching.cache import CacheEntry, stored_bytes
 from workers.fetching.child.client import child_environment
 from workers.fetching.code.connect_proxy import ConnectProxy
 from workers.fetching.context import Context, fetched, reader_of, refuse_larger, target_of
-from workers.fetching.failures import FetchFailed, HubUnreachable, NotThere, Refused, TooLarge, Trouble
+from workers.fetching.failures import FetchFailed, FetchRefused, FetchTooLarge, HubUnreachable, NotThere, Trouble
 from workers.fetching.items import FetchedFile, Item
+from workers.fetching.outbound import outbound_proxy
 from workers.fetching.uris import shown
 
 NAME = "code.tar"
@@ -80,7 +81,7 @@ def fetch(context: Context, item: Item) -> list[FetchedFile]:
     try:
         wanted = git_commit(item.location, field="")
     except BadSpec as error:
-        raise Refused(error.message) from error
+        raise FetchRefused(error.message) from error
     cache, target = context.cache, target_of(item, NAME)
     key = f"git {wanted.url} {wanted.commit} {wanted.directory}{reader_of(item)}"
     with cache.alone(key):
@@ -93,19 +94,19 @@ def fetch(context: Context, item: Item) -> list[FetchedFile]:
             refuse_larger(item, size)
             cache.make_room(size)
             sha256 = cache.adopt(part, target)
-        cache.remember(key, Entry(location=shown(item.location), version=wanted.commit, sha256=sha256, size=size))
+        cache.remember(key, CacheEntry(location=shown(item.location), version=wanted.commit, sha256=sha256, size=size))
     return [fetched(item, NAME, sha256)]
 
 
 def _archive(context: Context, item: Item, wanted: GitCommit, scratch: Path) -> Path:
     program = shutil.which("git")
     if program is None:
-        raise Refused(
+        raise FetchRefused(
             "git is not installed on this node; install it there, or upload the code with `trainyard submit --code DIR`"
         )
     repository = scratch / "repository"
     most = min(context.settings.max_bytes, _REPOSITORY_TIMES * item.max_bytes)
-    with ConnectProxy(context.settings.allow) as proxy:
+    with ConnectProxy(context.settings.allow, outbound_proxy(context.settings)) as proxy:
         git = _Git(program, scratch, proxy.url, most, _login(wanted, item.credentials))
         git.run("init", "--quiet", "--bare", str(repository))
         (repository / "info").mkdir(exist_ok=True)
@@ -114,17 +115,22 @@ def _archive(context: Context, item: Item, wanted: GitCommit, scratch: Path) -> 
         failure = git.run("-C", str(repository), *arguments)
         if failure:
             failure = _redaction(item.credentials)(failure)  # before a part of it is taken
+            if proxy.trouble:
+                raise HubUnreachable(f"the repository can't be reached: {proxy.trouble}")
             is_ours, has_login = most == context.settings.max_bytes, bool(item.credentials)
             raise _why(failure, wanted, most, refused=proxy.refused, is_ours=is_ours, has_login=has_login)
     return _archived(_Git(program, scratch, "", item.max_bytes + _HEADERS_BYTES), item, wanted, scratch)
 
 
 def _login(wanted: GitCommit, credentials: Mapping[str, str]) -> dict[str, str]:
-    """Git's settings that open the repository; none without credentials. Raises Refused for those of another host."""
+    """Git's settings that open the repository; none without credentials.
+
+    Raises FetchRefused for those of another host.
+    """
     if not credentials:
         return {}
     if credentials.get(HOST, wanted.host) != wanted.host:
-        raise Refused(f"custom_code_credentials are for another host than {wanted.host}, and are not sent there")
+        raise FetchRefused(f"custom_code_credentials are for another host than {wanted.host}, and are not sent there")
     header = f"Authorization: Basic {_basic(credentials)}"
     return {f"http.{wanted.origin}/.extraHeader": header, "http.followRedirects": "false"}
 
@@ -150,7 +156,7 @@ def _archived(git: "_Git", item: Item, wanted: GitCommit, scratch: Path) -> Path
     counted = _Counted(item.max_bytes)
     failure = git.run(*where, "ls-tree", "-r", "-t", "-l", "-z", tree, on_output=counted.take)
     if counted.excess:
-        kind = TooLarge if item.max_bytes < MOST_BYTES else Refused
+        kind = FetchTooLarge if item.max_bytes < MOST_BYTES else FetchRefused
         raise kind(f"the commit has {counted.excess}; name a part of it with #subdirectory=path")
     failure = failure or git.run(*where, "archive", "--format=tar", f"--output={part}", tree)
     if "File too large" in failure or _TOO_MUCH.search(failure):
@@ -158,7 +164,7 @@ def _archived(git: "_Git", item: Item, wanted: GitCommit, scratch: Path) -> Path
     if failure and wanted.directory:
         raise NotThere(f"the commit {wanted.commit} has no directory {wanted.directory}: {_last(failure)}")
     if failure:
-        raise Refused(f"git cannot archive the commit: {_last(failure)}")
+        raise FetchRefused(f"git cannot archive the commit: {_last(failure)}")
     return part
 
 
@@ -283,8 +289,8 @@ def _limited(parent: int, most_bytes: int) -> Callable[[], None]:
     return prepare
 
 
-def _too_much(said: str) -> Refused:
-    return Refused(
+def _too_much(said: str) -> FetchRefused:
+    return FetchRefused(
         f"git needs more memory, time or room for the commit than is allowed here: {_last(said)}; upload the code with "
         "`trainyard submit --code DIR`"
     )
@@ -294,7 +300,7 @@ def _why(
     said: str, wanted: GitCommit, most_bytes: int, *, refused: bool, is_ours: bool, has_login: bool = False
 ) -> FetchFailed:
     if refused:
-        return Refused(
+        return FetchRefused(
             "its host leads to a private address; have the administrator list the host in TRAINYARD_FETCH_ALLOW"
         )
     if any(each in said for each in _UNKNOWN):
@@ -304,7 +310,7 @@ def _why(
         )
     status = int(found[1]) if (found := _STATUS.search(said)) else 0
     if has_login and 300 <= status < 400:
-        return Refused(
+        return FetchRefused(
             "the server leads elsewhere, where custom_code_credentials are not sent; name the address that it leads "
             "to, such as one that ends in .git"
         )
@@ -312,7 +318,7 @@ def _why(
         return NotThere(_NOT_OPENED if has_login else _NOT_PUBLIC)
     if "File too large" in said:
         limit = "TRAINYARD_FETCH_MAX_BYTES" if is_ours else f"{_REPOSITORY_TIMES} times what code may have"
-        return Refused(f"the commit's repository has more than {most_bytes} bytes ({limit})")
+        return FetchRefused(f"the commit's repository has more than {most_bytes} bytes ({limit})")
     if _TOO_MUCH.search(said):
         return _too_much(said)
     if _NO_ANSWER in said and not status:

@@ -60,7 +60,7 @@ class _TooLarge(BadArchive):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class UnpackLimits:
     max_bytes: int
     max_files: int
 
@@ -68,7 +68,7 @@ class Limits:
 class _Counted:
     """A stream that refuses to be longer than what the files and their headers may take."""
 
-    def __init__(self, stream: IO[bytes], limits: Limits, on_bytes: Callable[[int], None]) -> None:
+    def __init__(self, stream: IO[bytes], limits: UnpackLimits, on_bytes: Callable[[int], None]) -> None:
         self._stream, self._limits, self._on_bytes = stream, limits, on_bytes
         # A header, a long name and padding for each file, at most.
         self._left = limits.max_bytes + (limits.max_files + 2) * 8192
@@ -84,7 +84,7 @@ class _Counted:
 
 def work(request: dict[str, Any], heart: ProgressReporter) -> dict[str, Any]:
     resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY_BYTES, _MEMORY_BYTES))
-    limits = Limits(max_bytes=request["max_bytes"], max_files=request["max_files"])
+    limits = UnpackLimits(max_bytes=request["max_bytes"], max_files=request["max_files"])
     try:
         return {
             "files": unpack(
@@ -101,7 +101,7 @@ def work(request: dict[str, Any], heart: ProgressReporter) -> dict[str, Any]:
 def unpack(
     archive: Path,
     target: Path,
-    limits: Limits,
+    limits: UnpackLimits,
     skip: list[str] | tuple[str, ...] = (),
     *,
     on_bytes: Callable[[int], None] = lambda _: None,
@@ -129,7 +129,7 @@ def unpack(
 
 
 @contextlib.contextmanager
-def _opened(packed: IO[bytes], limits: Limits, on_bytes: Callable[[int], None]) -> Iterator[tarfile.TarFile]:
+def _opened(packed: IO[bytes], limits: UnpackLimits, on_bytes: Callable[[int], None]) -> Iterator[tarfile.TarFile]:
     head = packed.read(4)
     packed.seek(0)
     stream: Any = packed
@@ -144,7 +144,7 @@ def _opened(packed: IO[bytes], limits: Limits, on_bytes: Callable[[int], None]) 
 
 
 class _Unpacking:
-    def __init__(self, target: Path, limits: Limits, skip: list[str] | tuple[str, ...]) -> None:
+    def __init__(self, target: Path, limits: UnpackLimits, skip: list[str] | tuple[str, ...]) -> None:
         self._target, self._limits, self._skip = target, limits, tuple(skip)
         self._files: dict[str, int] = {}
         self._links: dict[str, str] = {}
@@ -289,7 +289,7 @@ def _checked_link(name: str, other: str) -> str:
     return other
 
 
-def _too_many_bytes(limits: Limits) -> _TooLarge:
+def _too_many_bytes(limits: UnpackLimits) -> _TooLarge:
     return _TooLarge(f"its files have more than {limits.max_bytes:,} bytes, the most allowed")
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import IO, Any, BinaryIO
 
 from app.domain.errors import NotFound, TrainyardError
-from app.storage.keys import user_file_key
+from app.storage.object_keys import user_file_key
 from app.storage.storage import Storage
 from config.settings import Settings
 from workers.prepare.confined_program import last_line, run, scratch

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from app.domain.files.purposes import DIRECTORY
 from app.domain.spec.locations.code import MOST_BYTES, MOST_FILES, is_git
+from app.domain.spec.locations.outbound_proxy import SETTING
 from app.domain.spec.secrets import CODE_LOGIN
 from workers.attempt_failed import AttemptFailed
 from workers.fetching.cache import FREE_BYTES, stored_bytes
@@ -30,8 +31,8 @@ class Purpose:
 _HERE = "TRAINYARD_PREFLIGHT_FETCH_BYTES"
 _OF_NETWORK = ("STORAGE_ERROR", "HUB_UNREACHABLE")
 _NO_PROXY = (
-    "git does not use this machine's proxy, which could reach private addresses; where it is the only way out, upload "
-    "the code with `trainyard submit --code DIR`"
+    "git does not use the proxy of this machine's variables, which could reach private addresses; where it is the only "
+    f"way out, have the administrator name it in {SETTING}, or upload the code with `trainyard submit --code DIR`"
 )
 CODE = Purpose(noun="code directory", not_there="INVALID_CONFIG", unusable="INVALID_CONFIG")
 MODEL = Purpose(noun="base model", not_there="MODEL_NOT_FOUND", unusable="INVALID_CONFIG")
@@ -62,7 +63,7 @@ def find_code_bundle(library: Library, location: str) -> Path:
     try:
         [(_, files)] = fetch(library.order, [item])
     except AttemptFailed as error:
-        if error.error_type not in _OF_NETWORK or not machine_has_proxy():
+        if error.error_type not in _OF_NETWORK or library.fetch.proxy or not machine_has_proxy():
             raise
         raise AttemptFailed(error.error_type, f"{error.message}; {_NO_PROXY}") from error
     return _unpacked(library, Path(files[0].path), f"{CODE.noun} {shown(location)}", CODE)

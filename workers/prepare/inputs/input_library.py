@@ -59,7 +59,7 @@ class LocalData:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sources:
+class JobInputs:
     """The resolved inputs; ``data`` is aligned with data_config.sources."""
 
     model: LocalModel | None

@@ -24,7 +24,7 @@ from trainyard.protocol.run_spec import RunSpec
 from workers.attempt_failed import AttemptFailed
 from workers.fetching.cache import Cache
 from workers.fetching.failures import FetchFailed
-from workers.prepare.inputs.input_library import Library, LocalModel, Sources
+from workers.prepare.inputs.input_library import JobInputs, Library, LocalModel
 from workers.rank.spec_sections import data_config, training_config
 
 log = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ class KeptTokens:
 
 
 def with_kept_tokens(
-    library: Library, spec: RunSpec, sources: Sources, environment: Mapping[str, str], *, is_training: bool
+    library: Library, spec: RunSpec, sources: JobInputs, environment: Mapping[str, str], *, is_training: bool
 ) -> tuple[RunSpec, KeptTokens | None, Path | None]:
     """The spec with the directory of the data's tokens where the node has them, else what keeps them when they are
     made.
@@ -93,7 +93,7 @@ def with_kept_tokens(
 
 
 def kept_tokens(
-    library: Library, spec: RunSpec, sources: Sources, job_environment: Mapping[str, str]
+    library: Library, spec: RunSpec, sources: JobInputs, job_environment: Mapping[str, str]
 ) -> KeptTokens | None:
     """None for jobs that store no tokens, or whose ranks run other code than ours."""
     training, data = training_config(spec), data_config(spec)

@@ -9,49 +9,90 @@ from pathlib import Path
 from app.database.engine import Database
 from app.domain.errors import InvalidRequest, NotFound, TransientStorageError
 from app.domain.spec.document import judging_job
-from app.domain.spec.inference import ModelReference
+from app.domain.spec.inference import EVALUATION, ModelReference
 from app.domain.spec.model import BaseModel, JobDocument
 from app.domain.spec.rules.model import continues_adapter, is_result
 from app.services.attempts import model_weights
 from app.services.attempts.checkpoints import ResumeCandidate
 from app.services.attempts.model_weights import StoredResult
-from app.services.attempts.work_orders import Work
-from app.storage.beneath import Content, copied, directory_opened, file_opened
+from app.services.attempts.work_orders import WorkOrder
+from app.storage.beneath import FileDigest, copied, directory_opened, file_opened
 from app.storage.failures import StorageRefused
-from app.storage.keys import artifacts_key
+from app.storage.object_keys import artifacts_key
 from app.storage.storage import Storage
 from trainyard._hooks.outputs import WEIGHT_SUFFIXES
 from trainyard.protocol import checkpoint_manifest as _manifest
 from workers.attempt_failed import AttemptFailed
-from workers.prepare.inputs.input_library import LocalModel, Sources
+from workers.prepare.inputs.input_library import JobInputs, LocalModel
 from workers.prepare.inputs.resume_point import fetched, verify
+from workers.run_dir.layout import RunDirectory
 
 log = logging.getLogger(__name__)
 
 
-def with_results(
-    db: Database, storage: Storage, work: Work, sources: Sources, scratch: Path
-) -> tuple[Sources, Path | None]:
-    """The sources with the results that are the job's base and reward model, and `find_weights`.
+class DamagedCheckpoint(AttemptFailed):
+    """The checkpoint that is the job's model has proved damaged, and is retired."""
 
-    Raises AttemptFailed.
+    def __init__(self, message: str) -> None:
+        super().__init__("MODEL_NOT_FOUND", message)
+
+
+def with_results(
+    db: Database, storage: Storage, work: WorkOrder, sources: JobInputs, run: RunDirectory
+) -> tuple[WorkOrder, JobInputs, Path | None]:
+    """The work order, with another model where its own has proved damaged, the sources with the results that are the
+    job's base and reward model, and `find_weights`. Raises AttemptFailed and LeaseLost.
     """
     base = work.document.training_config.base_model
-    weights = find_weights(db, storage, work, scratch / "weights")
+    work, weights = _usable_weights(db, storage, work, run.path / "weights")
     if is_result(base):
         service = work.document.inference.model.service if work.document.inference is not None else None
         reference = ModelReference().changed(job_id=base.job_id, service=service)
-        result = _found(db, storage, work, reference, scratch / "base")
+        result = _found(db, storage, work, reference, run.path / "base")
         sources = with_result(sources, base, result)
     elif work.is_training:
         sources = with_result(sources, base, weights)
     if (judge := judging_job(work.document)) is not None:
-        found = find_result(db, storage, work, ModelReference().changed(job_id=judge), scratch / "judge")
+        found = find_result(db, storage, work, ModelReference().changed(job_id=judge), run.path / "judge")
         sources = replace(sources, reward_model=LocalModel(path=found, visible=found))
-    return sources, weights
+    return work, sources, weights
 
 
-def with_result(sources: Sources, base: BaseModel, result: Path | None) -> Sources:
+def _usable_weights(db: Database, storage: Storage, work: WorkOrder, scratch: Path) -> tuple[WorkOrder, Path | None]:
+    """`find_weights` of the first of the job's best or newest checkpoints that verifies. Raises LeaseLost."""
+    while True:
+        try:
+            return work, find_weights(db, storage, work, scratch)
+        except DamagedCheckpoint as damage:
+            work = _with_another(db, work, damage)
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _with_another(db: Database, work: WorkOrder, damage: DamagedCheckpoint) -> WorkOrder:
+    """The work order with what is now the best or newest checkpoint. Raises the damage where there is none, where the
+    request has named the checkpoint, and where results of it are stored, which must not mix with those of another.
+    """
+    inference = work.document.inference
+    if inference is None or not inference.model.chosen_as or work.is_replica:
+        raise damage
+    if work.shards:
+        made = f"{len(work.shards)} {'benchmarks are' if work.kind == EVALUATION else 'shards are'} finished with it"
+        raise AttemptFailed("MODEL_NOT_FOUND", f"{damage.message}; {made}, which another model must not continue")
+    try:
+        model = model_weights.fall_back(
+            db,
+            job_id=work.job_id,
+            fence=work.fence,
+            damaged=inference.model,
+            reason=damage.message.removesuffix(f": {model_weights.SUBMIT_ANOTHER}"),
+            actor=work.actor,
+        )
+    except NotFound as error:
+        raise AttemptFailed("MODEL_NOT_FOUND", f"{damage.message}; {error.message}") from error
+    return replace(work, document=model_weights.with_model(work.document, model))
+
+
+def with_result(sources: JobInputs, base: BaseModel, result: Path | None) -> JobInputs:
     """The sources with what a job has made in place of the model, or with the tokenizer beside its adapter."""
     if result is None:
         return sources
@@ -61,14 +102,14 @@ def with_result(sources: Sources, base: BaseModel, result: Path | None) -> Sourc
     return replace(sources, tokenizer=sources.tokenizer or made)
 
 
-def with_result_here(storage: Storage, document: JobDocument, sources: Sources) -> Sources:
+def with_result_here(storage: Storage, document: JobDocument, sources: JobInputs) -> JobInputs:
     """The same for a preview, which verifies nothing: where the storage is a directory of this machine."""
     base = document.training_config.base_model
     place = storage.local_path(artifacts_key(base.job_id)) if base.job_id is not None else None
     return with_result(sources, base, place.resolve() if place is not None and place.is_dir() else None)
 
 
-def find_weights(db: Database, storage: Storage, work: Work, scratch: Path) -> Path | None:
+def find_weights(db: Database, storage: Storage, work: WorkOrder, scratch: Path) -> Path | None:
     """The directory with the verified weights, of a training those of the adapter that it continues; None for those
     of the base model. Raises AttemptFailed.
     """
@@ -80,7 +121,7 @@ def find_weights(db: Database, storage: Storage, work: Work, scratch: Path) -> P
     return None
 
 
-def find_result(db: Database, storage: Storage, work: Work, model: ModelReference, scratch: Path) -> Path:
+def find_result(db: Database, storage: Storage, work: WorkOrder, model: ModelReference, scratch: Path) -> Path:
     """The directory with the verified files of a job's result or checkpoint. Raises AttemptFailed."""
     found = _found(db, storage, work, model, scratch)
     if found is None:
@@ -88,10 +129,12 @@ def find_result(db: Database, storage: Storage, work: Work, model: ModelReferenc
     return found
 
 
-def _found(db: Database, storage: Storage, work: Work, model: ModelReference, scratch: Path) -> Path | None:
+def _found(db: Database, storage: Storage, work: WorkOrder, model: ModelReference, scratch: Path) -> Path | None:
     what = f"the result of {model.job_id}" if model.checkpoint_id is None else f"checkpoint {model.checkpoint_id}"
     try:
         stored = model_weights.find(db, work.project, model)
+    except model_weights.RetiredCheckpoint as error:
+        raise DamagedCheckpoint(_text(what, error)) from error
     except NotFound as error:
         raise _unusable(what, error) from error
     if stored is None:
@@ -112,7 +155,7 @@ def _found(db: Database, storage: Storage, work: Work, model: ModelReference, sc
             raise _unusable(what, error) from error
         state = "damaged and retired" if _retire(db, work, stored, str(error)) else "damaged"
         way_out = f"it is {state}: {model_weights.SUBMIT_ANOTHER}"
-        raise AttemptFailed("MODEL_NOT_FOUND", f"{what} can't be used as the model: {error}; {way_out}") from error
+        raise DamagedCheckpoint(f"{_text(what, error)}; {way_out}") from error
     except (InvalidRequest, StorageRefused) as error:
         raise _unusable(what, error) from error
     return directory
@@ -136,7 +179,7 @@ def _verified(storage: Storage, checkpoint: ResumeCandidate, scratch: Path) -> P
     return directory
 
 
-def _retire(db: Database, work: Work, stored: ResumeCandidate, reason: str) -> bool:
+def _retire(db: Database, work: WorkOrder, stored: ResumeCandidate, reason: str) -> bool:
     try:
         return model_weights.retire_damaged(db, stored, reason, actor=work.actor, found_by=work.job_id)
     except Exception:
@@ -155,7 +198,7 @@ def _without_weights(storage: Storage, result: StoredResult, target: Path) -> Pa
         if Path(path).suffix in WEIGHT_SUFFIXES:
             continue
         data = storage.read(f"{artifacts_key(result.job_id)}/{path}")
-        if Content(len(data), hashlib.sha256(data).hexdigest()) != recorded:
+        if FileDigest(len(data), hashlib.sha256(data).hexdigest()) != recorded:
             raise _manifest.CorruptCheckpoint(path, "content differs from its SHA-256")
         copy = target / path
         copy.parent.mkdir(parents=True, exist_ok=True)
@@ -164,7 +207,11 @@ def _without_weights(storage: Storage, result: StoredResult, target: Path) -> Pa
 
 
 def _unusable(what: str, error: Exception) -> AttemptFailed:
-    return AttemptFailed("MODEL_NOT_FOUND", f"{what} can't be used as the model: {error}")
+    return AttemptFailed("MODEL_NOT_FOUND", _text(what, error))
+
+
+def _text(what: str, error: Exception) -> str:
+    return f"{what} can't be used as the model: {error}"
 
 
 def _compare(directory: Path, result: StoredResult) -> None:

@@ -7,7 +7,7 @@ from app.domain.model_cards.inputs import ReadInputs, ReadModel, ReadSource
 from app.domain.spec.model import BaseModel
 from app.domain.spec.rules.model import is_result
 from workers.attempt_failed import AttemptFailed
-from workers.prepare.inputs.input_library import Library, LocalData, LocalModel, Sources
+from workers.prepare.inputs.input_library import JobInputs, Library, LocalData, LocalModel
 from workers.prepare.inputs.model_files import digest_of
 
 log = logging.getLogger(__name__)
@@ -15,7 +15,7 @@ _MOST_SAMPLED = 2_000  # files: more are not worth the delay of the start
 _COMMIT = re.compile("[0-9a-f]{40,64}")
 
 
-def read_inputs(library: Library, base: BaseModel, sources: Sources) -> ReadInputs:
+def read_inputs(library: Library, base: BaseModel, sources: JobInputs) -> ReadInputs:
     return ReadInputs(
         base=None if sources.model is None or is_result(base) else _model(library, sources.model),
         data=tuple(_source(i, source) for i, source in enumerate(sources.data)),

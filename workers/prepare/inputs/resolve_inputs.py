@@ -22,8 +22,8 @@ from workers.fetching import cache_index
 from workers.fetching.failures import FetchFailed, NotThere, Trouble, Unusable
 from workers.fetching.fetch import fetch
 from workers.fetching.items import FetchedFile, Item
-from workers.fetching.listing import MAGIC, Found, Selection, expand
-from workers.fetching.local import CLAIMS, LocalFiles, claimed
+from workers.fetching.listing import MAGIC, FileSelection, ListedPath, expand
+from workers.fetching.local import CLAIMS, LocalLister, claimed
 from workers.fetching.uris import scheme_of, shown
 from workers.prepare.inputs.directories import (
     DATA,
@@ -212,11 +212,11 @@ def _claimed(library: Library, location: str) -> tuple[str, str]:
 
 def _data_at(library: Library, request: DataRequest, path: str, allowed: Allowed) -> LocalData:
     """Raises FetchFailed."""
-    lister = LocalFiles(allowed)
+    lister = LocalLister(allowed)
     there = lister.info(path)
     if request.custom and there is not None and there.kind == "directory":
         return LocalData(location=request.location, files=(), path=Path(path), visible=(Path(path),))
-    chosen = expand(lister, path, Selection(max_files=library.fetch.max_files, format=request.format))
+    chosen = expand(lister, path, FileSelection(max_files=library.fetch.max_files, format=request.format))
     # Digests of a script's data are not compared, and the data may be large.
     digest = (lambda _: "") if request.custom else library.digests.of
     files = tuple(_data_file(name, found, digest, allowed) for name, found in chosen)
@@ -229,7 +229,7 @@ def _data_at(library: Library, request: DataRequest, path: str, allowed: Allowed
     return LocalData(location=request.location, files=files, path=Path(path).parent, visible=visible)
 
 
-def _data_file(name: str, found: Found, digest: Callable[[Path], str], allowed: Allowed) -> LocalDataFile:
+def _data_file(name: str, found: ListedPath, digest: Callable[[Path], str], allowed: Allowed) -> LocalDataFile:
     path = Path(resolved(found.path))
     if not allowed(str(path)):  # a link was exchanged since the file was found
         raise NotThere(f"{name} is a link to a place that jobs may not read")

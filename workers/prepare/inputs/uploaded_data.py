@@ -17,7 +17,7 @@ from app.domain.files.purposes import FINE_TUNE
 from app.domain.spec.data.formats import COMPRESSIONS, format_of
 from app.models import File
 from app.storage.failures import StorageRefused
-from app.storage.keys import user_file_key
+from app.storage.object_keys import user_file_key
 from app.storage.storage import Storage
 from workers.attempt_failed import AttemptFailed
 from workers.fetching.digests import Digests

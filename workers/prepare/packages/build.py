@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
+from app.domain.spec.locations.outbound_proxy import SETTING, OutboundProxy
 from app.domain.spec.rules.packages import names_of
 from config.packages import PackagesSettings
 from workers.attempt_failed import AttemptFailed
@@ -20,7 +21,7 @@ from workers.fetching.uris import shown
 from workers.prepare.packages.failures import FIELD
 from workers.prepare.packages.request import TORCH_FAMILY, EnvironmentRequest, node_paths
 from workers.prepare.packages.requirements_text import requirements_text
-from workers.prepare.packages.uv_process import UvProcess, machine_proxies
+from workers.prepare.packages.uv_process import UvProcess, unusable_proxies
 from workers.prepare.packages.verified import metadata, skeleton_of, verify
 from workers.sandbox.sandbox import Sandbox
 
@@ -39,13 +40,14 @@ _HURRIED = {"UV_HTTP_RETRIES": "0", "UV_HTTP_TIMEOUT": "10"}  # a job waits, whi
 
 @dataclass(frozen=True, kw_only=True)
 class Builder:
-    """What a node builds with; ``fetch_allow`` are private hosts and networks that the operator allows, ``software``
-    directories of its programs, such as other interpreters.
+    """What a node builds with; ``fetch_allow`` are private hosts and networks that the operator allows, ``fetch_proxy``
+    is the way to public ones, ``software`` directories of its programs, such as other interpreters.
     """
 
     program: Path
     settings: PackagesSettings
     fetch_allow: tuple[str, ...]
+    fetch_proxy: OutboundProxy | None = None
     sandbox: Sandbox
     data_dir: Path
     software: tuple[Path, ...] = ()
@@ -55,7 +57,7 @@ class Builder:
 
         Whatever a package can run while it is installed may have written anything into the directory.
         """
-        _refuse_proxies()
+        _refuse_proxies(self.fetch_proxy)
         uv, environment, index = self._uv(request, directory), directory / ENVIRONMENT, _index_of(request)
         uv.run(["venv", "--relocatable", "--python", str(request.interpreter.path), str(environment)], index=index)
         _open_node(environment, request)  # before code of a package can run there
@@ -84,7 +86,7 @@ class Builder:
 
     def resolve(self, request: EnvironmentRequest, directory: Path) -> None:
         """Ask the index for all that the requirements need, without installing or building. Raises AttemptFailed."""
-        _refuse_proxies()
+        _refuse_proxies(self.fetch_proxy)
         uv = self._uv(request, directory)
         uv = replace(uv, variables={**uv.variables, **_HURRIED})
         wanted, left_out = directory / "requirements.txt", directory / "left-out.txt"
@@ -118,6 +120,7 @@ class Builder:
             # The files that an index in directories names lie beside it.
             readable=(Path(unquote(own.path)).parent,) if own.scheme == "file" and is_own else (),
             private=(*self.fetch_allow, *private),
+            proxy=self.fetch_proxy,
             max_bytes=self.settings.max_bytes,
             until=time.monotonic() + self.settings.build_seconds,
         )
@@ -140,14 +143,14 @@ def _index_of(request: EnvironmentRequest) -> str:
     return f"the index {shown(request.index_url)}" if request.index_url else _PUBLIC
 
 
-def _refuse_proxies() -> None:
+def _refuse_proxies(proxy: OutboundProxy | None) -> None:
     """Raises AttemptFailed."""
-    if proxies := machine_proxies():
+    if proxies := unusable_proxies(proxy):
         raise AttemptFailed(
             "PACKAGES_FAILED",
             f"{FIELD}: this node reaches the network through a proxy ({', '.join(sorted(proxies))}), which leads to "
-            "more than an index, and uv may use it no more than jobs may; name a container image with the packages, or "
-            "have the operator start the node without these variables and with an index that it reaches directly",
+            f"more than an index, and uv may use it no more than jobs may; have the operator name it in {SETTING}, or "
+            "name a container image with the packages",
         )
 
 

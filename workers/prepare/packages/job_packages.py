@@ -14,6 +14,7 @@ from app.host.uv import Uv, find_uv
 from config.settings import Settings
 from trainyard.protocol.run_spec import RunSpec
 from workers.attempt_failed import AttemptFailed
+from workers.fetching.outbound import outbound_proxy
 from workers.prepare.inputs.input_library import Library
 from workers.prepare.packages.build import Builder
 from workers.prepare.packages.interpreters import interpreter_for
@@ -65,6 +66,7 @@ def with_packages(
         program=uv.path,
         settings=settings.packages,
         fetch_allow=settings.fetch.allow,
+        fetch_proxy=outbound_proxy(settings.fetch),
         sandbox=sandbox,
         data_dir=settings.data.dir.resolve(),
         software=settings.node.software,

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
+from app.domain.spec.locations.outbound_proxy import SETTING
 from app.domain.spec.model import JobDocument
 from app.domain.spec.packages import Packages
 from app.domain.spec.rules.packages import packages_of
@@ -11,12 +12,13 @@ from app.host.uv import find_uv
 from config.settings import Settings
 from workers.attempt_failed import AttemptFailed
 from workers.fetching.directory_locks import DirectoryLock, sweep
+from workers.fetching.outbound import outbound_proxy
 from workers.prepare.inspection_report import Report
 from workers.prepare.packages.build import Builder
 from workers.prepare.packages.interpreters import interpreter_for
 from workers.prepare.packages.job_packages import login_of
 from workers.prepare.packages.request import EnvironmentRequest
-from workers.prepare.packages.uv_process import UvUnfinished, machine_proxies
+from workers.prepare.packages.uv_process import UvUnfinished, unusable_proxies
 from workers.sandbox.sandbox import SandboxUnavailable, choose_sandbox
 
 _DIRECTORY = "packages-preflight"  # in the directory of runs
@@ -38,8 +40,8 @@ def inspect_packages(
         return {}
     if uv is None or not settings.packages.enabled:
         return _left("uv is missing here, or TRAINYARD_PACKAGES_ENABLED is false")
-    if machine_proxies():
-        return _left("it reaches the network through a proxy")
+    if unusable_proxies(outbound_proxy(settings.fetch)):
+        return _left(f"it reaches the network through a proxy that is not in {SETTING}")
     try:
         sandbox = choose_sandbox(settings.node.sandbox)
         interpreter = interpreter_for(packages.python, settings.node.software)
@@ -60,6 +62,7 @@ def inspect_packages(
         program=uv.path,
         settings=limits,
         fetch_allow=settings.fetch.allow,
+        fetch_proxy=outbound_proxy(settings.fetch),
         sandbox=sandbox,
         data_dir=settings.data.dir.resolve(),
         software=settings.node.software,

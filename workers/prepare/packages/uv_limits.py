@@ -11,7 +11,7 @@ from typing import Self
 from app.host.processes import PROC
 from workers.attempt_failed import AttemptFailed
 from workers.prepare.packages.failures import FIELD
-from workers.sandbox.control_groups import Group, Limits, find_hierarchies
+from workers.sandbox.control_groups import ControlGroup, GroupLimits, find_hierarchies
 
 _GIB = 1 << 30
 _MACHINE_BYTES = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -23,11 +23,11 @@ _POLL_SECONDS = 0.01
 
 
 @contextlib.contextmanager
-def limited_group() -> Iterator[Group | None]:
+def limited_group() -> Iterator[ControlGroup | None]:
     """A control group for uv and what it starts; None where this machine lets none be made. Raises AttemptFailed."""
     group = None
     with contextlib.suppress(OSError):
-        limits = Limits(memory_mb=MEMORY_BYTES >> 20, processes=PROCESSES)
+        limits = GroupLimits(memory_mb=MEMORY_BYTES >> 20, processes=PROCESSES)
         group = find_hierarchies().make(f"packages-{secrets.token_hex(6)}", limits)
     try:
         yield group

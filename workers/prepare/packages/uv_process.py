@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from app.domain.spec.locations.egress import EVERYWHERE
+from app.domain.spec.locations.outbound_proxy import OutboundProxy
 from workers.attempt_failed import AttemptFailed
 from workers.egress.gate_process import GateProcess
 from workers.prepare.confined_program import end
@@ -62,6 +63,7 @@ class UvProcess:
     software: tuple[Path, ...] = ()
     readable: tuple[Path, ...]
     private: tuple[str, ...]  # hosts and networks in private addresses that it may connect to
+    proxy: OutboundProxy | None = None  # of the operator, on the way to public addresses
     max_bytes: int
     until: float
     variables: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -122,7 +124,7 @@ class UvProcess:
                 start_new_session=True,
             )
         said.begin()
-        gate = GateProcess([EVERYWHERE], self.private, noted)
+        gate = GateProcess([EVERYWHERE], self.private, noted, proxy=self.proxy)
         stack.callback(gate.close)
         ours.settimeout(_LISTENER_SECONDS)
         try:
@@ -177,6 +179,8 @@ class UvProcess:
         )
 
 
-def machine_proxies() -> dict[str, str]:
-    """The proxies of this machine, where it has no direct way out."""
+def unusable_proxies(proxy: OutboundProxy | None) -> dict[str, str]:
+    """The proxies of this machine's variables, where the operator has named none for fetching: uv may not use them."""
+    if proxy is not None:
+        return {}
     return {name: value for name, value in os.environ.items() if name.lower() in _PROXIES and value}

@@ -11,7 +11,7 @@ from app.domain.spec.model import Framework
 from app.host.gpu_devices import own_gpus
 from workers.attempt_failed import AttemptFailed
 from workers.fetching.uris import scheme_of
-from workers.prepare.inputs.input_library import Library, Sources
+from workers.prepare.inputs.input_library import JobInputs, Library
 from workers.prepare.inputs.resolve_inputs import find_code, find_script
 from workers.run_dir.layout import RunDirectory
 
@@ -34,7 +34,7 @@ def find_program(library: Library, framework: Framework) -> tuple[Path | None, P
     return path, directory
 
 
-def program(framework: Framework, run: RunDirectory, sources: Sources) -> dict[str, Any]:
+def program(framework: Framework, run: RunDirectory, sources: JobInputs) -> dict[str, Any]:
     """What the ranks of a CUSTOM job run, and their working directory."""
     code, command = run.path / "code", framework.custom_command
     script = str(code / sources.script.relative_to(sources.code)) if sources.script and sources.code else ""

@@ -8,16 +8,16 @@ from typing import Any
 from app.domain.scheduling.resources import Device
 from app.domain.spec.model import JobDocument
 from app.domain.spec.role_documents import document_of, has_rollouts
-from app.domain.spec.roles import INSTANCE, ROLLOUT, TASK, TRAIN, Role, in_world_of
+from app.domain.spec.roles import INSTANCE, ROLLOUT, TASK, TRAIN, JobRole, in_world_of
 from app.services.attempts.work_instances import WorkInstance
-from app.services.attempts.work_orders import Work
+from app.services.attempts.work_orders import WorkOrder
 from config.redaction import Redaction
 from config.settings import Settings
 from trainyard.protocol.role_instance import RoleInstance
 from trainyard.protocol.run_spec import RunSpec
 from workers.attempt_failed import AttemptFailed
 from workers.job_secrets import JOB_SECRET, NO_KEY, attempt_secret
-from workers.prepare.inputs.input_library import Library, Sources
+from workers.prepare.inputs.input_library import JobInputs, Library
 from workers.prepare.job_image import JobImage, program_in
 from workers.prepare.packages.job_packages import JobPackages, with_packages
 from workers.prepare.programs.program import ENVIRONMENT, device_uuids, find_program, job_environment, program
@@ -30,7 +30,7 @@ class RolesHere:
     """What the roles of an attempt are prepared with on this node."""
 
     settings: Settings
-    work: Work
+    work: WorkOrder
     library: Library
     sandbox: Sandbox
     run: RunDirectory
@@ -50,7 +50,7 @@ class PreparedRoles:
     readable: tuple[Path, ...] = ()
 
 
-def with_roles(packages: JobPackages, here: RolesHere, sources: Sources, secrets: Mapping[str, str]) -> PreparedRoles:
+def with_roles(packages: JobPackages, here: RolesHere, sources: JobInputs, secrets: Mapping[str, str]) -> PreparedRoles:
     """The job with the instances of its roles on this node, if it has roles. Raises AttemptFailed.
 
     All of its ranks know a secret of the attempt, by which they know each other.
@@ -101,7 +101,12 @@ def environment_of_role(document: JobDocument, number: int, secrets: Mapping[str
 
 
 def _program(
-    spec: RunSpec, here: RolesHere, role: Role, document: JobDocument, sources: Sources, environment: Mapping[str, str]
+    spec: RunSpec,
+    here: RolesHere,
+    role: JobRole,
+    document: JobDocument,
+    sources: JobInputs,
+    environment: Mapping[str, str],
 ) -> tuple[dict[str, Any], list[Path]]:
     """Fields of the role's instances, and what they must be able to read."""
     framework = document.training_config.framework
@@ -121,7 +126,7 @@ def _program(
 
 
 def _instance(
-    here: RolesHere, spec: RunSpec, role: Role, placed: WorkInstance, fields: Mapping[str, Any]
+    here: RolesHere, spec: RunSpec, role: JobRole, placed: WorkInstance, fields: Mapping[str, Any]
 ) -> RoleInstance:
     tasks = here.work.document.tasks
     devices = [device for device in here.work.devices if device.index in placed.devices]
@@ -144,7 +149,7 @@ def _instance(
     )
 
 
-def _world(work: Work, role: Role, placed: WorkInstance) -> list[WorkInstance]:
+def _world(work: WorkOrder, role: JobRole, placed: WorkInstance) -> list[WorkInstance]:
     """The instances whose ranks are counted together with those of this one; the first of them has rank 0."""
     if role.world == INSTANCE:
         return [placed]

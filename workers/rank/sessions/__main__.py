@@ -11,9 +11,15 @@ import socket
 import sys
 
 from app.host.processes import adopt_orphans
-from workers.rank.sessions.loop import Loop
+from workers.rank.sessions.loop import EpollLoop
 from workers.rank.sessions.notebook import Notebook, NotebookPlan
-from workers.rank.sessions.server import MOST_COMMANDS, MOST_CONNECTIONS, Place, SessionServer, wake_on_children
+from workers.rank.sessions.server import (
+    MOST_COMMANDS,
+    MOST_CONNECTIONS,
+    CommandEnvironment,
+    SessionServer,
+    wake_on_children,
+)
 
 _FILES = 2 * MOST_CONNECTIONS + 4 * MOST_COMMANDS + 64
 
@@ -25,8 +31,8 @@ def main() -> None:
     _forget_input()
     adopt_orphans()
     _allow_files()
-    loop = Loop()
-    place = Place(
+    loop = EpollLoop()
+    place = CommandEnvironment(
         environments={int(rank): each for rank, each in configuration["environments"].items()},
         directory=configuration["directory"],
         # An agent that was started before an upgrade sends none.

@@ -24,10 +24,10 @@ from trainyard.protocol.interactive import (
     encode_frame,
 )
 from workers.rank.sessions import requests
-from workers.rank.sessions.commands import Started
-from workers.rank.sessions.loop import Loop, Watched
+from workers.rank.sessions.commands import RunningCommand
+from workers.rank.sessions.loop import EpollLoop, Watched
 from workers.rank.sessions.process_tree import ProcessTree
-from workers.rank.sessions.streams import Broken, Outgoing, read
+from workers.rank.sessions.streams import BrokenStream, OutputBuffer, read
 
 END_OF_INPUT = b"\x04"  # what a terminal takes for it
 LAST_OUTPUT_SECONDS = 0.05  # a terminal passes on late what an ended process has written
@@ -39,12 +39,17 @@ class CommandSession:
     """Made once the command runs. Nothing is read for a buffer that is full, so neither side can make memory grow."""
 
     def __init__(
-        self, loop: Loop, client: socket.socket, started: Started, tree: ProcessTree, on_end: Callable[[], None]
+        self,
+        loop: EpollLoop,
+        client: socket.socket,
+        started: RunningCommand,
+        tree: ProcessTree,
+        on_end: Callable[[], None],
     ) -> None:
         self._loop, self._client, self._started, self._tree, self._on_end = loop, client, started, tree, on_end
         self.pid = started.pid
         self._decoder = FrameDecoder()
-        self._to_command, self._to_client = Outgoing(), Outgoing()
+        self._to_command, self._to_client = OutputBuffer(), OutputBuffer()
         self._input_ends = False
         self._status: dict[str, Any] | None = None  # once the command has ended
         self._said = self._finished = self._closed = self._is_unused = False
@@ -66,7 +71,7 @@ class CommandSession:
         try:
             for frame in self._decoder.feed(data):
                 self._take(frame)
-        except (FrameError, requests.BadRequest, ValueError, RecursionError):
+        except (FrameError, requests.BadSessionRequest, ValueError, RecursionError):
             self.close()  # nothing that follows means anything
             return
         self._update()
@@ -109,21 +114,21 @@ class CommandSession:
         self._loop.call_after(LINGER_SECONDS, self.close)
 
     def _take(self, frame: Frame) -> None:
-        """Raises BadRequest and ValueError."""
+        """Raises BadSessionRequest and ValueError."""
         if frame.channel == STDIN:
             if not self._input_ends and self._started.stdin >= 0 and self._status is None:
                 self._to_command.add(frame.payload)
         elif frame.channel == RESIZE:
             size = json.loads(frame.payload)
             if not isinstance(size, dict):
-                raise requests.BadRequest("the size of a terminal is a JSON object")
+                raise requests.BadSessionRequest("the size of a terminal is a JSON object")
             self._started.resize(*requests.size_of(size))
         elif frame.channel == CLOSE and frame.payload == bytes([STDIN]):
             if self._started.tty and not self._input_ends and self._status is None:
                 self._to_command.add(END_OF_INPUT)
             self._input_ends = self._input_ends or not self._started.tty
         else:
-            raise requests.BadRequest(f"channel {frame.channel}: not one for a client")
+            raise requests.BadSessionRequest(f"channel {frame.channel}: not one for a client")
 
     def _update(self) -> None:
         """Ask for what can be dealt with now."""
@@ -152,7 +157,7 @@ class CommandSession:
     def _write_client(self) -> None:
         try:
             self._to_client.write(self._client.fileno())
-        except Broken:
+        except BrokenStream:
             self.close()
             return
         self._update()
@@ -160,7 +165,7 @@ class CommandSession:
     def _write_input(self) -> None:
         try:
             self._to_command.write(self._started.stdin)
-        except Broken:  # the command reads no more, which is not its end
+        except BrokenStream:  # the command reads no more, which is not its end
             self._to_command.drop()
             if not self._started.tty:
                 self._close_input()

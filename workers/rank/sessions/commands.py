@@ -32,7 +32,7 @@ class NotStarted(Exception):
 
 
 @dataclass
-class Started:
+class RunningCommand:
     """A running command; descriptors do not block. On a terminal input and output are the same one, errors none."""
 
     pid: int
@@ -56,7 +56,7 @@ def shell_of(environment: Mapping[str, str]) -> str:
     raise NotStarted("the job's sandbox has no shell: neither $SHELL nor bash nor sh", NOT_FOUND)
 
 
-def start(command: Sequence[str], directory: str, environment: Mapping[str, str]) -> Started:
+def start(command: Sequence[str], directory: str, environment: Mapping[str, str]) -> RunningCommand:
     """On pipes. Raises NotStarted."""
     with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
         ends: list[tuple[int, int]] = []
@@ -69,12 +69,12 @@ def start(command: Sequence[str], directory: str, environment: Mapping[str, str]
             ends.append((mine, other))
         pid = _spawn(command, directory, environment, [other for _, other in ends], controls=False)
         ours.pop_all()
-    return Started(pid=pid, stdin=ends[0][0], stdout=ends[1][0], stderr=ends[2][0], tty=False)
+    return RunningCommand(pid=pid, stdin=ends[0][0], stdout=ends[1][0], stderr=ends[2][0], tty=False)
 
 
 def start_on_terminal(
     command: Sequence[str], directory: str, environment: Mapping[str, str], size: tuple[int, int]
-) -> Started:
+) -> RunningCommand:
     """``size``: rows and columns. Raises NotStarted."""
     try:
         master, slave = os.openpty()
@@ -89,7 +89,7 @@ def start_on_terminal(
         raise
     finally:
         os.close(slave)
-    return Started(pid=pid, stdin=master, stdout=master, stderr=None, tty=True)
+    return RunningCommand(pid=pid, stdin=master, stdout=master, stderr=None, tty=True)
 
 
 def set_size(terminal: int, rows: int, columns: int) -> None:

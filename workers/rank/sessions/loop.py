@@ -18,7 +18,7 @@ def _nothing() -> None:
 class Watched:
     """One descriptor. While nothing is wanted of it the kernel is not asked, not even for its end."""
 
-    def __init__(self, loop: "Loop", fd: int) -> None:
+    def __init__(self, loop: "EpollLoop", fd: int) -> None:
         self._loop, self.fd = loop, fd
         self._mask = 0
         self.on_readable: Callback = _nothing
@@ -54,7 +54,7 @@ class Watched:
         self.want(reads=False, writes=False)
 
 
-class Loop:
+class EpollLoop:
     """One thread."""
 
     def __init__(self) -> None:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workers.rank.rank_process import as_rank
-from workers.rank.sessions.loop import Loop
-from workers.rank.sessions.port_connection import Unreachable
+from workers.rank.sessions.loop import EpollLoop
+from workers.rank.sessions.port_connection import PortUnreachable
 from workers.rank.sessions.process_tree import MARK
 
 LOOPBACK = "127.0.0.1"
@@ -46,7 +46,7 @@ class NotebookPlan:
 class Notebook:
     """``start`` once; children are collected by the session server."""
 
-    def __init__(self, loop: Loop, plan: NotebookPlan) -> None:
+    def __init__(self, loop: EpollLoop, plan: NotebookPlan) -> None:
         self._loop, self._plan = loop, plan
         self._port = self._pid = 0
         self._missing = ""
@@ -55,11 +55,11 @@ class Notebook:
         self._began = 0.0
 
     def port(self) -> int:
-        """Where it listens. Raises Unreachable."""
+        """Where it listens. Raises PortUnreachable."""
         if self._missing:
-            raise Unreachable(self._missing, final=True)
+            raise PortUnreachable(self._missing, final=True)
         if not self._pid:
-            raise Unreachable(f"the notebook server has ended and starts again in a moment; see {self._plan.log}")
+            raise PortUnreachable(f"the notebook server has ended and starts again in a moment; see {self._plan.log}")
         return self._port
 
     def start(self) -> None:

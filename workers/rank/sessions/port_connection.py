@@ -5,13 +5,13 @@ import os
 import socket
 from collections.abc import Callable
 
-from workers.rank.sessions.loop import Loop, Watched
+from workers.rank.sessions.loop import EpollLoop, Watched
 
 ADDRESSES = ("127.0.0.1", "::1")
 CONNECT_SECONDS = 5.0
 
 
-class Unreachable(Exception):
+class PortUnreachable(Exception):
     """Nothing can be connected to; the message says why. ``final``: nor will it be later."""
 
     def __init__(self, message: str, *, final: bool = False) -> None:
@@ -24,10 +24,10 @@ class Connecting:
 
     def __init__(
         self,
-        loop: Loop,
+        loop: EpollLoop,
         port: int,
         on_connected: Callable[[socket.socket], None],
-        on_failed: Callable[[Unreachable], None],
+        on_failed: Callable[[PortUnreachable], None],
     ) -> None:
         self._loop, self._port = loop, port
         self._on_connected, self._on_failed = on_connected, on_failed
@@ -96,10 +96,10 @@ class Connecting:
         if error != errno.ECONNREFUSED and self._last == errno.ECONNREFUSED:
             self._last = error
 
-    def _unreachable(self) -> Unreachable:
+    def _unreachable(self) -> PortUnreachable:
         if self._last in (errno.ECONNREFUSED, errno.EADDRNOTAVAIL, errno.ENETUNREACH):
-            return Unreachable(f"nothing listens on port {self._port}")
-        return Unreachable(f"port {self._port}: {os.strerror(self._last)}")
+            return PortUnreachable(f"nothing listens on port {self._port}")
+        return PortUnreachable(f"port {self._port}: {os.strerror(self._last)}")
 
     def _forget(self) -> None:
         if self._watched is not None:

@@ -13,12 +13,12 @@ from typing import Any
 from trainyard.protocol.interactive import MAX_REQUEST_BYTES
 from workers.rank.sessions import commands, requests
 from workers.rank.sessions.command_session import CommandSession
-from workers.rank.sessions.commands import NotStarted, Started
-from workers.rank.sessions.loop import Loop
+from workers.rank.sessions.commands import NotStarted, RunningCommand
+from workers.rank.sessions.loop import EpollLoop
 from workers.rank.sessions.notebook import Notebook
-from workers.rank.sessions.port_connection import Connecting, Unreachable
+from workers.rank.sessions.port_connection import Connecting, PortUnreachable
 from workers.rank.sessions.process_tree import MARK, ProcessTree
-from workers.rank.sessions.requests import BadRequest, Connect, Exec
+from workers.rank.sessions.requests import BadSessionRequest, Connect, Exec
 from workers.rank.sessions.streams import read
 
 MOST_COMMANDS = 128
@@ -30,7 +30,7 @@ CHANNEL = "TRAINYARD_CHANNEL"  # a script that is tried out in a shell must not 
 
 
 @dataclass(frozen=True)
-class Place:
+class CommandEnvironment:
     """Where commands start: the environments of the ranks of this node, by rank, and their directory.
 
     ``directories``: of ranks that have another one, as those of roles.
@@ -51,7 +51,9 @@ class Place:
 class SessionServer:
     """One thread; ends when the agent ends."""
 
-    def __init__(self, loop: Loop, listener: socket.socket, place: Place, notebook: Notebook | None = None) -> None:
+    def __init__(
+        self, loop: EpollLoop, listener: socket.socket, place: CommandEnvironment, notebook: Notebook | None = None
+    ) -> None:
         self._loop, self._listener, self._place = loop, listener, place
         self._notebook = notebook
         self._commands: dict[int, CommandSession] = {}  # by the number of its process, until that has ended
@@ -89,7 +91,7 @@ class SessionServer:
             refuse(connection, f"more than {MOST_CONNECTIONS} connections are open in the job's sandbox")
             return
         self._connections += 1
-        Asking(self._loop, connection, self)
+        RequestReader(self._loop, connection, self)
 
     def left(self) -> None:
         """A connection has ended."""
@@ -103,21 +105,21 @@ class SessionServer:
                 self._connect(connection, request.port, has_more=bool(rest))
             else:
                 self._start(connection, request, rest)
-        except BadRequest as error:
+        except BadSessionRequest as error:
             self._refuse(connection, str(error))
-        except Unreachable as error:
+        except PortUnreachable as error:
             self._refuse(connection, str(error), **({"final": True} if error.final else {}))
         except NotStarted as error:
             self._refuse(connection, str(error), exit_code=error.exit_code)
 
     def _start(self, connection: socket.socket, request: Exec, rest: bytes) -> None:
-        """Raises BadRequest and NotStarted."""
+        """Raises BadSessionRequest and NotStarted."""
         known = self._place.environments.get(request.rank)
         if known is None:
             here = ", ".join(map(str, sorted(self._place.environments)))
-            raise BadRequest(f"rank: {request.rank} is not on this node, which has {here}")
+            raise BadSessionRequest(f"rank: {request.rank} is not on this node, which has {here}")
         if self._sessions >= MOST_COMMANDS:
-            raise BadRequest(f"{MOST_COMMANDS} shells and commands are open in the job's sandbox; close one")
+            raise BadSessionRequest(f"{MOST_COMMANDS} shells and commands are open in the job's sandbox; close one")
         mark = secrets.token_hex(8)
         environment = {**known, MARK: mark}
         environment.pop(CHANNEL, None)
@@ -133,7 +135,7 @@ class SessionServer:
         if rest:
             session.feed(rest)
 
-    def _started(self, request: Exec, environment: Mapping[str, str]) -> Started:
+    def _started(self, request: Exec, environment: Mapping[str, str]) -> RunningCommand:
         """Raises NotStarted."""
         command = request.command or (commands.shell_of(environment),)
         directory = self._place.directory_of(request.rank)
@@ -149,12 +151,12 @@ class SessionServer:
         self.left()
 
     def _connect(self, connection: socket.socket, port: int, *, has_more: bool) -> None:
-        """Raises BadRequest and Unreachable."""
+        """Raises BadSessionRequest and PortUnreachable."""
         if has_more:
-            raise BadRequest("who asks for a port sends nothing to it before the answer")
+            raise BadSessionRequest("who asks for a port sends nothing to it before the answer")
         if port == requests.NOTEBOOK:
             if self._notebook is None:
-                raise Unreachable("the job has no notebook: interactive_config.notebook is not set", final=True)
+                raise PortUnreachable("the job has no notebook: interactive_config.notebook is not set", final=True)
             port = self._notebook.port()
 
         asked = self._loop.watch(connection.fileno())
@@ -164,7 +166,7 @@ class SessionServer:
             hand_over(connection, to)
             self.left()
 
-        def failed(error: Unreachable) -> None:
+        def failed(error: PortUnreachable) -> None:
             asked.forget()
             self._refuse(connection, str(error))
 
@@ -185,10 +187,10 @@ class SessionServer:
         self.left()
 
 
-class Asking:
+class RequestReader:
     """A connection until its first line is complete."""
 
-    def __init__(self, loop: Loop, connection: socket.socket, server: SessionServer) -> None:
+    def __init__(self, loop: EpollLoop, connection: socket.socket, server: SessionServer) -> None:
         self._connection, self._server = connection, server
         self._line = b""
         self._done = False
@@ -243,7 +245,7 @@ def refuse(connection: socket.socket, message: str, **more: Any) -> None:
     connection.close()
 
 
-def wake_on_children(loop: Loop, server: SessionServer) -> socket.socket:
+def wake_on_children(loop: EpollLoop, server: SessionServer) -> socket.socket:
     """The server collects its children when the kernel says that one has ended; the socket has to be kept."""
     reader, writer = socket.socketpair()
     reader.setblocking(False)

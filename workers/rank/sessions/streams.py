@@ -6,7 +6,7 @@ PIECE = 32 << 10
 FULL = 128 << 10  # bytes in a buffer from which on nothing more is read for it
 
 
-class Broken(Exception):
+class BrokenStream(Exception):
     """The other end is closed."""
 
 
@@ -20,7 +20,7 @@ def read(fd: int) -> bytes | None:
         return b""
 
 
-class Outgoing:
+class OutputBuffer:
     """What is to be written to a descriptor."""
 
     def __init__(self) -> None:
@@ -40,11 +40,11 @@ class Outgoing:
         self._waiting.clear()
 
     def write(self, fd: int) -> None:
-        """As much as it takes. Raises Broken."""
+        """As much as it takes. Raises BrokenStream."""
         try:
             written = os.write(fd, memoryview(self._waiting)[: 2 * PIECE].tobytes())
         except BlockingIOError:
             return
         except OSError as error:
-            raise Broken from error
+            raise BrokenStream from error
         del self._waiting[:written]

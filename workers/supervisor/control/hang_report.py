@@ -9,7 +9,7 @@ from hashlib import sha256
 from app.database.transient_errors import is_transient
 from app.domain.lifecycle.outcomes import NewArtifact
 from app.services.attempts import artifacts
-from app.storage.keys import run_file_key, stacks_file
+from app.storage.object_keys import run_file_key, stacks_file
 from workers.attempt_failed import AttemptFailed
 from workers.supervisor.control.hang_detector import Hang
 from workers.supervisor.control.stack_dump import dump

@@ -11,13 +11,13 @@ from app.domain.lifecycle.states import JobState
 from app.host import processes
 from trainyard.protocol import commands, message_parser, messages
 from trainyard.protocol.channel import KEPT, PROXY_LISTENER, SESSIONS, LineDecoder, Message
-from workers.prepare.prepare import Prepared
+from workers.prepare.prepare import PreparedAttempt
 from workers.rank.agent import TEARDOWN_SECONDS
 from workers.run_dir.layout import RunDirectory
 from workers.sandbox.launcher import LaunchedRanks, LaunchPlan, launch
-from workers.supervisor.asking.ranks_asking import RanksAsking
 from workers.supervisor.interactive.sandbox_access import SandboxAccess
-from workers.supervisor.ranks.channel_server import ChannelServer, Connection, connections_for
+from workers.supervisor.model_requests.rank_requests import RankRequests
+from workers.supervisor.ranks.channel_server import ChannelConnection, ChannelServer, connections_for
 from workers.supervisor.ranks.event_loop import EventLoop
 from workers.supervisor.ranks.observations import Observations
 from workers.supervisor.ranks.oom_kills import KillWatch, RecentKills
@@ -61,7 +61,7 @@ class RankGroup:
         self._logs = logs
         self._on_pause_failed = on_pause_failed
         self.replica: ServedReplica | None = None  # of a service, set before the launch; None: another kind of job
-        self.asking: RanksAsking | None = None  # of models, set before the launch
+        self.model_requests: RankRequests | None = None  # of models, set before the launch
         self.access: SandboxAccess | None = None  # of people, set before the launch
         self.roles = NoRoles()  # a RoleProgress of a job that has some, set before the launch
         self._on_listener: Callable[[int], None] = os.close
@@ -84,7 +84,7 @@ class RankGroup:
 
     def launch(
         self,
-        prepared: Prepared,
+        prepared: PreparedAttempt,
         *,
         metric_names: Sequence[str] = (),
         start: Callable[[LaunchPlan], LaunchedRanks] = launch,
@@ -213,8 +213,8 @@ class RankGroup:
         """
         if self.replica is not None:
             self.replica.close(hurries=patience() == 0)
-        if self.asking is not None:
-            self.asking.close()
+        if self.model_requests is not None:
+            self.model_requests.close()
         self.roles.close()
         began = time.monotonic()
         while self._launched is not None and not self.left_behind and not self._launched.kill(root_pid=os.getpid()):
@@ -238,7 +238,7 @@ class RankGroup:
             self._server.close()
         self._observed.last_lines = self._logs.last_lines
 
-    def _receive(self, connection: Connection, message: Message) -> None:
+    def _receive(self, connection: ChannelConnection, message: Message) -> None:
         try:
             report = message_parser.parse(message)
         except message_parser.BadMessage as error:
@@ -256,8 +256,8 @@ class RankGroup:
         elif isinstance(report, messages.Failure):
             self._record_failure(report)
         elif isinstance(report, messages.AskModel):
-            if self.asking is not None:
-                self.asking.ask(connection, report)
+            if self.model_requests is not None:
+                self.model_requests.ask(connection, report)
         elif message.get("rank", 0) == 0:
             self._take_from_leader(report)
         elif isinstance(report, messages.MetricPoint) and (role := self.roles.led_by(message.get("rank"))) is not None:
@@ -270,7 +270,7 @@ class RankGroup:
             self._observed.reported.append(failure)
             self._observed.ends(time.monotonic())
 
-    def _greet(self, connection: Connection, hello: messages.Hello) -> None:
+    def _greet(self, connection: ChannelConnection, hello: messages.Hello) -> None:
         connection.rank = hello.rank
         connection.can_checkpoint = hello.can_checkpoint and self._can_be_asked
         if hello.dumps and hello.rank < self._world_size:
@@ -369,7 +369,7 @@ class RankGroup:
             beside = self._observed.scripts if isinstance(command, OF_THE_TRAINING) else ()
             self._server.broadcast(commands.to_message(command), but_for=beside)
 
-    def _leader(self) -> Connection | None:
+    def _leader(self) -> ChannelConnection | None:
         connections = self._server.connections if self._server is not None else []
         return next((c for c in connections if c.greeted and c.rank == self._leading_rank), None)
 
@@ -396,5 +396,5 @@ class RankGroup:
         self._loop.call_after(DRAIN_SECONDS, lambda: late.append(True))
         self._loop.run_until(lambda: bool(late) or (self.ended and self._logs.are_closed and not self._connections()))
 
-    def _connections(self) -> list[Connection]:
+    def _connections(self) -> list[ChannelConnection]:
         return self._server.connections if self._server is not None else []

@@ -16,15 +16,15 @@ from app.domain.spec.interactive import ReadinessProbe
 from app.models.base import utc_now
 from app.services.attempts import interactive_endpoints
 from app.services.attempts.leases import ControlRequests
-from app.services.attempts.work_orders import Work
+from app.services.attempts.work_orders import WorkOrder
 from trainyard.protocol.channel import KEPT, OPEN_SESSIONS, RELEASE, SESSIONS, Message
 from trainyard.protocol.messages import RankExit, clean_text
 from workers.attempt_failed import AttemptFailed
 from workers.sandbox.sandbox import PROCESS
 from workers.supervisor.interactive import port_probe
-from workers.supervisor.interactive.place import probed_part
 from workers.supervisor.interactive.port_probe import Way
 from workers.supervisor.interactive.readiness import watch_notebook, watch_readiness
+from workers.supervisor.interactive.setup import probed_part
 from workers.supervisor.ranks.observations import ENDS_KEPT, Observations
 from workers.supervisor.recording.report_writer import Note
 from workers.supervisor.serving.relay_process import RelayFailed, RelayPlace, RelayProcess
@@ -58,7 +58,7 @@ class SandboxAccess:
     def __init__(
         self,
         db: Database,
-        work: Work,
+        work: WorkOrder,
         observed: Observations,
         calls: AccessCalls,
         *,

@@ -20,11 +20,11 @@ READ_BYTES = 1 << 16
 
 log = logging.getLogger(__name__)
 
-Handler = Callable[["Connection", Message], None]
+Handler = Callable[["ChannelConnection", Message], None]
 Complain = Callable[[str], None]
 
 
-class Connection:
+class ChannelConnection:
     """One client; each of its messages goes to the handler."""
 
     def __init__(self, client: socket.socket, loop: EventLoop, on_message: Handler, complain: Complain) -> None:
@@ -126,7 +126,7 @@ class ChannelServer:
         self._max_connections = max_connections
         self._complaints = 0
         self._listening = self._closed = False
-        self.connections: list[Connection] = []
+        self.connections: list[ChannelConnection] = []
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         with contextlib.suppress(FileNotFoundError):
             path.unlink()
@@ -176,7 +176,7 @@ class ChannelServer:
             self._loop.call_after(RETRY_ACCEPT_SECONDS, self._listen)
             return
         client.setblocking(False)
-        connection = Connection(client, self._loop, self._on_message, self.complain)
+        connection = ChannelConnection(client, self._loop, self._on_message, self.complain)
         self.connections.append(connection)
         self._loop.watch(client, lambda: self._serve(connection))
         if len(self.connections) >= self._max_connections:
@@ -192,11 +192,11 @@ class ChannelServer:
         self._loop.forget(self._listener)
         self._listening = False
 
-    def _serve(self, connection: Connection) -> None:
+    def _serve(self, connection: ChannelConnection) -> None:
         if not connection.receive():
             self._drop(connection)
 
-    def _drop(self, connection: Connection) -> None:
+    def _drop(self, connection: ChannelConnection) -> None:
         self._loop.forget(connection.socket)
         connection.socket.close()
         connection.is_open = False
@@ -205,7 +205,7 @@ class ChannelServer:
         self._listen()
 
 
-def _drop_message(_connection: Connection, _message: Message) -> None:
+def _drop_message(_connection: ChannelConnection, _message: Message) -> None:
     pass
 
 

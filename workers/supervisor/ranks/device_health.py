@@ -12,14 +12,14 @@ _Reading = TypeVar("_Reading")
 
 
 @dataclass(frozen=True)
-class Health:
+class DeviceHealth:
     """None where the GPU does not report it: many have no ECC, and older ones retire pages instead of remapping."""
 
     uncorrected: int | None  # errors since the driver was loaded
     is_repair_pending: bool | None  # memory is remapped at the next reset of the GPU, and used until then
 
 
-def health_of(nvml: UsageNvml, handle: object) -> Health:
+def health_of(nvml: UsageNvml, handle: object) -> DeviceHealth:
     """Read the current values."""
     uncorrected = _reading(
         nvml,
@@ -30,10 +30,10 @@ def health_of(nvml: UsageNvml, handle: object) -> Health:
     remapped = _reading(nvml, lambda: bool(nvml.nvmlDeviceGetRemappedRows(handle)[2]))
     retired = _reading(nvml, lambda: nvml.nvmlDeviceGetRetiredPagesPendingStatus(handle) == nvml.NVML_FEATURE_ENABLED)
     known = [each for each in (remapped, retired) if each is not None]
-    return Health(uncorrected, any(known) if known else None)
+    return DeviceHealth(uncorrected, any(known) if known else None)
 
 
-def broken_between(index: int, before: Health, after: Health) -> str:
+def broken_between(index: int, before: DeviceHealth, after: DeviceHealth) -> str:
     """A description of what got worse; "" when nothing did."""
     findings = []
     if before.uncorrected is not None and after.uncorrected is not None and after.uncorrected > before.uncorrected:

@@ -7,14 +7,15 @@ from datetime import UTC, datetime
 
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import JobState
-from app.services.telemetry.progress import MetricPoint as StoredPoint
+from app.domain.metric_groups import node_metric
+from app.services.telemetry.stored_metrics import MetricValue
 from config.redaction import Redaction
 from trainyard.protocol import messages
 from workers.supervisor.ranks.eta import Eta
 from workers.supervisor.ranks.progress_watchdog import ProgressWatchdog
 from workers.supervisor.ranks.usage import GPU_UTILIZATION
 from workers.supervisor.recording.metric_buffer import MAX_NAMES, MetricNames
-from workers.supervisor.recording.rate_limit import RateLimit
+from workers.supervisor.recording.rate_limit import TokenBucket
 from workers.supervisor.recording.report_writer import Note, PhaseChange, Reporter, SavesOnRequest
 from workers.supervisor.recording.tensorboard_store import TensorboardStore
 
@@ -35,14 +36,17 @@ class RankReports:
         events: TensorboardStore,
         steps: ProgressWatchdog,
         *,
+        part: int = 0,
         working: JobState = JobState.TRAINING,
         on_training: Callable[[], None] = lambda: None,
         on_serving: Callable[[], None] = lambda: None,
     ) -> None:
-        """``working`` is the phase in which they make steps. ``on_training`` is called once, when they have read their
-        data, ``on_serving`` when a replica's engine listens: the job's phase changes once it has answered.
+        """``part`` is that of a gang, ``working`` the phase in which they make steps. ``on_training`` is called once,
+        when they have read their data, ``on_serving`` when a replica's engine listens: the job's phase changes once it
+        has answered.
         """
         self.steps = steps
+        self._part = part
         self.working = working
         self._on_training = on_training
         self._on_serving = on_serving
@@ -54,8 +58,9 @@ class RankReports:
         self._last_progress: messages.Progress | None = None
         self._follows = False
         self._names, self._role_names = MetricNames(), MetricNames()
-        self._remarks = RateLimit(REMARK_BURST, REMARK_SECONDS)
+        self._remarks = TokenBucket(REMARK_BURST, REMARK_SECONDS)
         self.last_step = 0
+        self.job_step = 0  # as the first part has reported it
         self.final_metrics: dict[str, float] = {}
 
     def start_from(self, step: int, names: Sequence[str], redaction: Redaction, *, custom: bool = False) -> None:
@@ -109,7 +114,7 @@ class RankReports:
             self.steps.values_of(report.step, now)
             self._metrics(report)
             self.reached(report.step)
-        elif isinstance(report, messages.Section):
+        elif isinstance(report, messages.SectionMessage):
             self.steps.section(report.name, report.max_seconds, now)
         elif isinstance(report, messages.Remark):
             self._remark(report)
@@ -173,7 +178,15 @@ class RankReports:
             self._reporter.add(Note(kind=kind, reason=report.reason, message=report.message, data=data))
 
     def usage(self, values: Mapping[str, float]) -> None:
-        """Report samples as metrics of the current step; a script's own metric of the same name has precedence."""
+        """Report samples as metrics of the current step; a script's own metric of the same name has precedence.
+
+        Those of other nodes than rank 0's have names of their own, and are not in TensorBoard's file, which has one
+        writer.
+        """
+        if self._part:
+            of_node = {node_metric(self._part, name): value for name, value in values.items()}
+            self._store(self.job_step, datetime.now(UTC), of_node)
+            return
         free = {name: value for name, value in values.items() if name not in self.final_metrics}
         self._pass_on(self.last_step, datetime.now(UTC), self._names.admit(free))
         if GPU_UTILIZATION in values:
@@ -195,4 +208,4 @@ class RankReports:
         self._events.add(step, at, values)
 
     def _store(self, step: int, at: datetime, values: Mapping[str, float]) -> None:
-        self._reporter.points([StoredPoint(name=n, step=step, at=at, value=v) for n, v in values.items()])
+        self._reporter.points([MetricValue(name=n, step=step, at=at, value=v) for n, v in values.items()])

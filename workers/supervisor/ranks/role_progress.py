@@ -16,7 +16,7 @@ from app.domain.errors import LeaseLost
 from app.domain.lifecycle.events import EventType
 from app.services.attempts import role_rendezvous, work_instances
 from app.services.attempts.role_rendezvous import PartProgress
-from app.services.attempts.work_orders import Work
+from app.services.attempts.work_orders import WorkOrder
 from trainyard.protocol.channel import Message
 from trainyard.protocol.role_messages import (
     RELEASE,
@@ -72,7 +72,7 @@ class RoleProgress(NoRoles):
     def __init__(
         self,
         db: Database,
-        work: Work,
+        work: WorkOrder,
         *,
         send: Callable[[Message], None],
         note: Callable[[Note], None],

@@ -7,6 +7,8 @@ Metrics of every job, custom scripts too, attached to the step that is being tra
   forked rank shares with its fork server.
 - ``gpu_utilization``: percent of the time in which the attempt's GPUs computed, the mean over them.
 - ``gpu_memory_mb``: memory allocated on them in MiB, summed.
+
+Of an attempt on several nodes they are those of rank 0's node; the others have ``system/node-K/`` before their names.
 """
 
 import contextlib
@@ -23,7 +25,7 @@ import psutil
 
 from app.domain.scheduling.resources import Device
 from workers.node.nvml import UsageNvml
-from workers.supervisor.ranks.device_health import Health, broken_between, health_of
+from workers.supervisor.ranks.device_health import DeviceHealth, broken_between, health_of
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +33,8 @@ CPU_PERCENT, MEMORY_MB = "cpu_percent", "memory_mb"
 GPU_UTILIZATION, GPU_MEMORY_MB = "gpu_utilization", "gpu_memory_mb"
 # Once a second would show nothing more to a person, and this is read from /proc, process by process.
 SAMPLE_SECONDS = 2.0
+# Each node of a gang writes to the job's row.
+OTHER_NODE_SECONDS = 10.0
 LAST_SAMPLE_SECONDS = 2.0  # for a driver that may never answer
 
 MEBIBYTE = 1 << 20
@@ -48,7 +52,7 @@ class UsageMeter:
     """Samples one attempt. The GPUs are those of ``devices`` that are neither CPU slots nor simulated."""
 
     def __init__(self, devices: Sequence[Device], *, load_nvml: Callable[[], UsageNvml] | None = None) -> None:
-        self._gpus = Gpus([d for d in devices if not d.is_cpu and not d.simulated], load_nvml or _pynvml)
+        self._gpus = GpuMeter([d for d in devices if not d.is_cpu and not d.simulated], load_nvml or _pynvml)
         self._before: tuple[float, float] | None = None  # when, and processor seconds by then
 
     def sample(self, root_pid: int) -> dict[str, float]:
@@ -72,14 +76,14 @@ class UsageMeter:
         self._gpus.close()
 
 
-class Gpus:
+class GpuMeter:
     """The attempt's GPUs by NVML; no values without GPUs, driver or library."""
 
     def __init__(self, devices: Sequence[Device], load_nvml: Callable[[], UsageNvml]) -> None:
         self._nvml: Any = None
         self._handles: list[object] = []
         self._indices = [device.index for device in devices]
-        self._before: list[Health] = []
+        self._before: list[DeviceHealth] = []
         if not devices:
             return
         try:
@@ -160,12 +164,19 @@ def _memory(process: psutil.Process) -> int:
 class UsageSampler:
     """Samples on a thread of its own, because NVML may block for long on a GPU that fell off its bus.
 
-    ``on_sample`` is called on that thread; None: only faults are watched.
+    ``on_sample`` is called on that thread, every ``seconds``.
     """
 
-    def __init__(self, devices: Sequence[Device], on_sample: Callable[[dict[str, float]], None] | None) -> None:
+    def __init__(
+        self,
+        devices: Sequence[Device],
+        on_sample: Callable[[dict[str, float]], None],
+        *,
+        seconds: float = SAMPLE_SECONDS,
+    ) -> None:
         self._devices = devices
         self._on_sample = on_sample
+        self._seconds = seconds
         self._stopped, self._ended = threading.Event(), threading.Event()
         self._broken = ""
 
@@ -183,9 +194,7 @@ class UsageSampler:
     def _watch(self, root_pid: int) -> None:
         meter = UsageMeter(self._devices)
         try:
-            if self._on_sample is not None:
-                self._sample(meter, root_pid, self._on_sample)
-            self._stopped.wait()
+            self._sample(meter, root_pid)
             self._broken = meter.broken()
         except Exception:
             log.exception("the use of processor and memory is not observed any more")
@@ -193,7 +202,7 @@ class UsageSampler:
             self._ended.set()
             meter.close()
 
-    def _sample(self, meter: UsageMeter, root_pid: int, on_sample: Callable[[dict[str, float]], None]) -> None:
+    def _sample(self, meter: UsageMeter, root_pid: int) -> None:
         meter.sample(root_pid)  # from here on processor time is counted
-        while not self._stopped.wait(SAMPLE_SECONDS):
-            on_sample(meter.sample(root_pid))
+        while not self._stopped.wait(self._seconds):
+            self._on_sample(meter.sample(root_pid))

@@ -11,18 +11,18 @@ from pathlib import Path
 from app.database.transient_errors import is_transient
 from app.domain.errors import LeaseLost, TrainyardError
 from app.domain.lifecycle.events import EventType
-from app.storage.beneath import DIRECTORY, Content, copied, directory_opened, file_opened
+from app.storage.beneath import DIRECTORY, FileDigest, copied, directory_opened, file_opened
 from trainyard.protocol import checkpoint_manifest as _manifest
 from trainyard.protocol.commands import Answer, CheckpointFailed, CheckpointSaved
 from trainyard.protocol.messages import CheckpointReady, clean_text
 from workers.supervisor.recording import disk_space
 from workers.supervisor.recording.context import AttemptContext
 from workers.supervisor.recording.disk_space import DiskSpaceWatch
-from workers.supervisor.recording.ledgers import Entry, ledger_of
+from workers.supervisor.recording.ledgers import LedgerEntry, ledger_of
 from workers.supervisor.recording.log_store import LogStore
-from workers.supervisor.recording.rate_limit import RateLimit
+from workers.supervisor.recording.rate_limit import TokenBucket
 from workers.supervisor.recording.report_writer import Note, Reporter
-from workers.supervisor.recording.takeover import Refused, take_over
+from workers.supervisor.recording.takeover import CheckpointRefused, take_over
 from workers.supervisor.recording.upload import RETRY_SECONDS, Patience, move_to_storage
 
 log = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ class CheckpointStore:
         self._taken_fd = os.open(run.taken_over, DIRECTORY)
         self._taken = 0
         self.newest_step = 0  # of stored checkpoints
-        self._failures = RateLimit(FAILURE_BURST, FAILURE_SECONDS)
+        self._failures = TokenBucket(FAILURE_BURST, FAILURE_SECONDS)
         self._changed = threading.Condition()
         self._offered: deque[CheckpointReady] = deque()
         self._busy = False
@@ -85,7 +85,9 @@ class CheckpointStore:
                 self._offered.append(ready)
                 self._changed.notify_all()
                 return
-        self._answer(self._failed(ready, Refused(f"{MAX_WAITING} {self._ledger.noun}s wait already to be stored")))
+        self._answer(
+            self._failed(ready, CheckpointRefused(f"{MAX_WAITING} {self._ledger.noun}s wait already to be stored"))
+        )
 
     def drain(self, seconds: float | None = None) -> bool:
         """Wait until every offered checkpoint is answered."""
@@ -157,7 +159,7 @@ class CheckpointStore:
     def _store_taken(self, directory: Path, ready: CheckpointReady) -> str:
         known = {_manifest.NAME: _own_manifest(directory, ready.path)}
         manifest = _manifest.verify(directory)
-        known |= {file.path: Content(file.size, file.sha256) for file in manifest.files}
+        known |= {file.path: FileDigest(file.size, file.sha256) for file in manifest.files}
         self._check(manifest, ready)
         entry, what = self._ledger.entry(ready, manifest), f"a {self._ledger.noun}"
         patience = Patience(rest=self._rest, waits=partial(self._room.full, what))
@@ -166,7 +168,7 @@ class CheckpointStore:
         # Steps up to here are never repeated, so their reports must be stored first.
         if not self._settle():
             self._delete(entry.key)
-            raise Refused("the attempt ended before the metrics of its steps were stored")
+            raise CheckpointRefused("the attempt ended before the metrics of its steps were stored")
         self._record(entry)
         self.newest_step = max(self.newest_step, ready.step)
         return entry.shown_id
@@ -182,24 +184,27 @@ class CheckpointStore:
         return True
 
     def _take_out_of_reach(self, named: str, target: str) -> None:
-        """Move the directory out of the rank's reach; it must lie in the rank's checkpoints. Raises Refused."""
+        """Move the directory out of the rank's reach; it must lie in the rank's checkpoints.
+
+        Raises CheckpointRefused.
+        """
         path = Path(named)
         if path.parent != self._run.checkpoints or path.name in ("", ".", ".."):
-            raise Refused(f"{named} is not directly in {self._run.checkpoints}")
+            raise CheckpointRefused(f"{named} is not directly in {self._run.checkpoints}")
         take_over(path.name, self._offers_fd, self._taken_fd, target)
 
     def _check(self, manifest: _manifest.Manifest, ready: CheckpointReady) -> None:
         claimed = (manifest.job_id, manifest.attempt, manifest.step)
         expected = (self._work.job_id, self._work.attempt, ready.step)
         if claimed != expected:
-            raise Refused(f"its manifest is of (job, attempt, step) {claimed}, not {expected}")
+            raise CheckpointRefused(f"its manifest is of (job, attempt, step) {claimed}, not {expected}")
 
     def _rest(self, seconds: float) -> bool:
         """Wait before a retry; False when the attempt has ended."""
         with self._changed:
             return not self._changed.wait_for(lambda: self._ended, seconds)
 
-    def _record(self, entry: Entry) -> None:
+    def _record(self, entry: LedgerEntry) -> None:
         while True:
             try:
                 obsolete = entry.record()
@@ -217,7 +222,7 @@ class CheckpointStore:
         for key in obsolete:
             self._delete(key)
 
-    def _delete_unrecorded(self, entry: Entry) -> None:
+    def _delete_unrecorded(self, entry: LedgerEntry) -> None:
         """Delete its files only if the database says that it is not recorded: the answer to a commit may be lost."""
         try:
             known = entry.is_recorded()
@@ -234,16 +239,16 @@ class CheckpointStore:
             log.warning("%s could not be deleted; housekeeping will", key, exc_info=True)
 
 
-def _own_manifest(directory: Path, named: str) -> Content:
+def _own_manifest(directory: Path, named: str) -> FileDigest:
     """Replace the manifest by a copy, because the rank may have it open; returns its content."""
     blocks: list[bytes] = []
     try:
         with directory_opened(directory) as root, file_opened(root, _manifest.NAME) as file:
             if os.fstat(file.fileno()).st_size > MAX_MANIFEST_BYTES:
-                raise Refused(f"{named}: its {_manifest.NAME} is larger than {MAX_MANIFEST_BYTES} bytes")
+                raise CheckpointRefused(f"{named}: its {_manifest.NAME} is larger than {MAX_MANIFEST_BYTES} bytes")
             content = copied(file, _manifest.NAME, blocks.append)
     except FileNotFoundError:
-        raise Refused(f"{named} is not a committed checkpoint: it has no {_manifest.NAME}") from None
+        raise CheckpointRefused(f"{named} is not a committed checkpoint: it has no {_manifest.NAME}") from None
     path = directory / _manifest.NAME
     path.unlink()
     path.write_bytes(b"".join(blocks))

@@ -1,9 +1,11 @@
-"""How much the volume claims may hold that an attempt writes to: what their mounts say, and the node's own limit."""
+"""How much volume claims and empty directories may hold that an attempt writes to: what their mounts say, and of claims
+the node's own limit.
+"""
 
 from collections.abc import Iterable
 from pathlib import Path
 
-from app.domain.spec.model import CLAIM, Mount
+from app.domain.spec.model import CLAIM, EMPTY, Mount
 from workers.sandbox.spec import FilesystemView
 
 
@@ -22,3 +24,13 @@ def limits_of_claims(view: FilesystemView, mounts: Iterable[Mount], most_mb: int
         if limits:
             found[claim] = min(limits)
     return found
+
+
+def limits_of_empty(view: FilesystemView, mounts: Iterable[Mount]) -> dict[Path, tuple[Path, int]]:
+    """Mount path → the directory on the node and its megabytes, of mounts of type empty with a limit."""
+    asked = {Path(mount.path): mount.size_mb for mount in mounts if mount.type == EMPTY and mount.size_mb}
+    return {
+        placement.target: (placement.source, asked[placement.target])
+        for placement in view.placements
+        if placement.source is not None and placement.target in asked
+    }

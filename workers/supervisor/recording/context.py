@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from app.database.engine import Database
-from app.services.attempts.work_orders import Work
+from app.services.attempts.work_orders import WorkOrder
 from app.storage.storage import Storage
 from config.redaction import Redaction
 from workers.run_dir.layout import RunDirectory
@@ -15,6 +15,6 @@ class AttemptContext:
 
     db: Database
     storage: Storage
-    work: Work
+    work: WorkOrder
     run: RunDirectory
     redaction: Redaction

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from app.domain.lifecycle.events import EventType
 from app.domain.spec.role_documents import image_of_role
-from app.services.attempts.work_orders import Work
+from app.services.attempts.work_orders import WorkOrder
 from workers.prepare.packages.store import StoredEnvironment
-from workers.prepare.prepare import Prepared
+from workers.prepare.prepare import PreparedAttempt
 from workers.sandbox.cores import ranges
 from workers.sandbox.launcher import LaunchPlan
 from workers.supervisor.recording.image_events import image_note
@@ -16,7 +16,7 @@ from workers.supervisor.recording.report_writer import Note
 _MOST_NAMED, _LONGEST = 200, 1000
 
 
-def environment_notes(work: Work, prepared: Prepared) -> Iterator[Note]:
+def environment_notes(work: WorkOrder, prepared: PreparedAttempt) -> Iterator[Note]:
     """Of the first node of an attempt; of another the image, if that is the first with this one."""
     if prepared.image is not None and prepared.image.stored is not None and _is_first_with_image(work):
         yield image_note(work.document_here.resource_config.image.reference, prepared.image.stored)
@@ -30,7 +30,7 @@ def environment_notes(work: Work, prepared: Prepared) -> Iterator[Note]:
         yield cores_note(prepared.plan)
 
 
-def _is_first_with_image(work: Work) -> bool:
+def _is_first_with_image(work: WorkOrder) -> bool:
     if not work.document.tasks:
         return work.part == 0
     mine = work.document_here.resource_config.image

@@ -8,13 +8,13 @@ from typing import Any, Protocol
 from app.services.attempts import checkpoints, shards
 from app.services.attempts.checkpoints import NewCheckpoint
 from app.services.attempts.shards import NewShard
-from app.storage.keys import checkpoint_key, shard_key
+from app.storage.object_keys import checkpoint_key, shard_key
 from trainyard.protocol import checkpoint_manifest as _manifest
 from trainyard.protocol.checkpoint_manifest import Manifest
 from trainyard.protocol.messages import CheckpointReady
 from workers.prepare.inputs.recorded_digests import SOURCES, digests_in
 from workers.supervisor.recording.context import AttemptContext
-from workers.supervisor.recording.takeover import Refused
+from workers.supervisor.recording.takeover import CheckpointRefused
 
 MOST_NUMBER = 2**31 - 1  # of the table's columns
 MOST_RECORD = 2**62
@@ -22,7 +22,7 @@ MOST_COUNTS = 50
 COUNT_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}", re.ASCII)
 
 
-class Entry(Protocol):
+class LedgerEntry(Protocol):
     """One directory: where its files are stored, and how they are recorded then.
 
     ``record`` returns the keys of what it replaces or retires, whose files may be deleted; it is idempotent, and raises
@@ -46,8 +46,8 @@ class Ledger(Protocol):
 
     noun: str
 
-    def entry(self, ready: CheckpointReady, manifest: Manifest) -> Entry:
-        """The entry of a verified directory. Raises Refused."""
+    def entry(self, ready: CheckpointReady, manifest: Manifest) -> LedgerEntry:
+        """The entry of a verified directory. Raises CheckpointRefused."""
 
     def describe(self, step: int) -> str:
         """What was offered, in messages."""
@@ -89,7 +89,7 @@ class CheckpointLedger:
     def __init__(self, on: AttemptContext) -> None:
         self._on = on
 
-    def entry(self, ready: CheckpointReady, manifest: Manifest) -> Entry:
+    def entry(self, ready: CheckpointReady, manifest: Manifest) -> LedgerEntry:
         work, checkpoint_id = self._on.work, checkpoints.new_checkpoint_id()
         key = checkpoint_key(work.job_id, checkpoint_id)
         new = NewCheckpoint(
@@ -154,13 +154,13 @@ class ShardLedger:
         self.finished.update(finished)
         self._most = most
 
-    def entry(self, ready: CheckpointReady, manifest: Manifest) -> Entry:
+    def entry(self, ready: CheckpointReady, manifest: Manifest) -> LedgerEntry:
         del ready  # its step is that of all shards together
         work, position = self.on.work, manifest.data_position
         number, first, records = (_whole(position, name) for name in ("shard", "first_record", "records"))
         self._check(number, first, records)
         if digests_in(position) is None:
-            raise Refused(f"data_position.{SOURCES} of its manifest is no list of digests")
+            raise CheckpointRefused(f"data_position.{SOURCES} of its manifest is no list of digests")
         key = shard_key(work.job_id, number, work.fence)
         new = NewShard(
             number=number,
@@ -180,30 +180,30 @@ class ShardLedger:
         """Refuse what the job's document does not cut this way, and what this attempt has stored already."""
         if self._benchmarks:
             if number >= self._benchmarks:
-                raise Refused(f"shard {number} is of no benchmark: there are {self._benchmarks}")
+                raise CheckpointRefused(f"shard {number} is of no benchmark: there are {self._benchmarks}")
         elif first != number * self._size or not 1 <= records <= self._size:
             what = f"shard {number} has {records} records from {first} on"
-            raise Refused(f"{what}; output.shard_records cuts them into {self._size} records each")
+            raise CheckpointRefused(f"{what}; output.shard_records cuts them into {self._size} records each")
         elif self._most and number >= self._most:
-            raise Refused(f"shard {number} is too many: an output has at most {self._most} files")
+            raise CheckpointRefused(f"shard {number} is too many: an output has at most {self._most} files")
         if number in self.finished:
-            raise Refused(f"shard {number} is stored already")
+            raise CheckpointRefused(f"shard {number} is stored already")
 
 
 def _whole(position: Mapping[str, Any], name: str) -> int:
     value = position.get(name)
     most = MOST_RECORD if name == "first_record" else MOST_NUMBER
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
-        raise Refused(f"data_position.{name} of its manifest is no whole number from 0 to {most}")
+        raise CheckpointRefused(f"data_position.{name} of its manifest is no whole number from 0 to {most}")
     return value
 
 
 def _counts(given: object) -> dict[str, float]:
     """Finite numbers by name: JSON of a database holds no others."""
     if not isinstance(given, Mapping) or len(given) > MOST_COUNTS:
-        raise Refused(f"data_position.counts of its manifest is no object of at most {MOST_COUNTS} numbers")
+        raise CheckpointRefused(f"data_position.counts of its manifest is no object of at most {MOST_COUNTS} numbers")
     for name, value in given.items():
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if not is_number or not abs(value) <= MOST_RECORD or COUNT_NAME.fullmatch(str(name)) is None:
-            raise Refused(f"data_position.counts of its manifest has no number by the name {str(name)!r:.80}")
+            raise CheckpointRefused(f"data_position.counts of its manifest has no number by the name {str(name)!r:.80}")
     return dict(given)

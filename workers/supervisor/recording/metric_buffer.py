@@ -4,7 +4,7 @@ from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from itertools import islice
 
-from app.services.telemetry.progress import MetricPoint
+from app.services.telemetry.stored_metrics import MetricValue
 from config.redaction import Redaction
 from trainyard.protocol.messages import MAX_NAME
 
@@ -50,22 +50,22 @@ class MetricBacklog:
 
     def __init__(self, limit: int = MAX_POINTS) -> None:
         self._limit = limit
-        self._points: deque[MetricPoint] = deque()
+        self._points: deque[MetricValue] = deque()
 
     def __len__(self) -> int:
         return len(self._points)
 
-    def add(self, points: Sequence[MetricPoint]) -> None:
+    def add(self, points: Sequence[MetricValue]) -> None:
         for point in points:
             if len(self._points) >= self._limit:
                 self._thin()
             self._points.append(point)
 
-    def first(self, count: int) -> list[MetricPoint]:
+    def first(self, count: int) -> list[MetricValue]:
         """The oldest points; they stay until they are dropped."""
         return list(islice(self._points, count))
 
-    def drop(self, points: Sequence[MetricPoint]) -> None:
+    def drop(self, points: Sequence[MetricValue]) -> None:
         """Remove points that ``first`` returned; some may have been thinned out meanwhile."""
         written = {id(point) for point in points}
         while self._points and id(self._points[0]) in written:
@@ -74,7 +74,7 @@ class MetricBacklog:
     def _thin(self) -> None:
         """Keep every second point of each series, and its newest; drop the oldest of all when that is not enough."""
         seen: Counter[str] = Counter()
-        kept: deque[MetricPoint] = deque()
+        kept: deque[MetricValue] = deque()
         for point in reversed(self._points):
             if seen[point.name] % 2 == 0:
                 kept.appendleft(point)

@@ -1,19 +1,17 @@
 """The finished model: which files of the output directory are stored, their hash, and the report."""
 
-import contextlib
 import hashlib
-import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from app.domain.errors import TrainyardError, TransientStorageError
 from app.domain.lifecycle.outcomes import NewArtifact
 from app.domain.spec.model import OutputConfig
-from app.storage.beneath import Content, copied, directory_opened, file_opened
-from app.storage.keys import artifacts_key, is_run_file
+from app.storage.beneath import FileDigest, copied, directory_opened, file_opened
+from app.storage.object_keys import artifacts_key, is_run_file, run_file_key
 from app.storage.storage import Storage
 from app.storage.trees import TreeFile, walked
 from config.storage import StorageSettings
@@ -23,7 +21,6 @@ from workers.attempt_failed import AttemptFailed
 from workers.supervisor.recording.upload import Patience, move_to_storage
 
 MAX_PATH = 512  # characters of an artifact's path, as the table has them
-MOST_ENTRIES = 50  # looked at for each file that may be counted, where nothing is stored
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,14 +68,19 @@ def output_limits(output: OutputConfig, settings: StorageSettings) -> OutputLimi
 
 @dataclass(frozen=True)
 class Output:
-    """The output directory after the ranks have ended; one that is no model has no weights, whatever its names."""
+    """The output directory after the ranks have ended; one that is no model has no weights, whatever its names.
+
+    ``folder``: where it lies among the artifacts; empty for the result itself.
+    """
 
     directory: Path
     files: Mapping[str, str]  # relative path → the file, with links inside resolved
     is_model: bool = True
+    size_bytes: int = 0
+    folder: str = ""
 
 
-def find_output(directory: Path, limits: OutputLimits, *, custom: bool) -> Output:
+def find_output(directory: Path, limits: OutputLimits, *, custom: bool, folder: str = "") -> Output:
     """The files to store. Raises AttemptFailed unless it is a directory of ours with files within the limits.
 
     A rank could have replaced it by a link, behind which nothing is this job's. A user's script may remove files.
@@ -87,45 +89,26 @@ def find_output(directory: Path, limits: OutputLimits, *, custom: bool) -> Outpu
         mode = directory.lstat().st_mode
     except FileNotFoundError:
         if custom:
-            return Output(directory, {})
+            return Output(directory, {}, folder=folder)
         raise AttemptFailed("EXPORT_FAILED", "the output directory is gone") from None
     if not stat.S_ISDIR(mode):
         raise AttemptFailed("EXPORT_FAILED", "the output directory was replaced by something else, such as a link")
     try:
-        files = {file.path: file.source for file in _bounded(walked(directory), limits)}
+        found = list(_bounded(walked(directory), limits))
     except (TrainyardError, OSError) as error:
         raise AttemptFailed("EXPORT_FAILED", f"the output can't be kept: {error}") from error
-    for path in files:
-        if len(path) > MAX_PATH:
-            raise AttemptFailed("EXPORT_FAILED", f"the path of an output file is longer than {MAX_PATH}: {path}")
-        if is_run_file(path):
-            raise AttemptFailed("EXPORT_FAILED", f"an output file bears a name that the platform uses: {path}")
-    return Output(directory, dict(sorted(files.items())))
+    for file in found:
+        _check_name(file.path, folder)
+    files = {file.path: file.source for file in sorted(found, key=lambda file: file.path)}
+    return Output(directory, files, size_bytes=sum(file.size_bytes for file in found), folder=folder)
 
 
-def left_files(directory: Path, *, most: int) -> tuple[int, bool]:
-    """How many files an output directory has that is not stored, and whether there may be more than were counted.
-
-    At most ``most`` files, and 50 times as many entries, are counted: directories are entries, too, so that a tree of
-    nothing else has an end. Hidden ones at its top are notes of the platform's wrappers. What can't be read has no
-    files, nor has what is no directory: a rank may have replaced it by a link.
-    """
-    files = entries = 0
-    folders = [] if directory.is_symlink() else [str(directory)]
-    while folders:
-        folder = folders.pop()
-        is_top = folder == str(directory)
-        with contextlib.suppress(OSError), os.scandir(folder) as found:
-            for entry in found:
-                entries += 1
-                if not (is_top and entry.name.startswith(".")):
-                    if entry.is_dir(follow_symlinks=False):
-                        folders.append(entry.path)
-                    else:
-                        files += 1
-                if files >= most or entries >= MOST_ENTRIES * most:
-                    return files, True
-    return files, False
+def _check_name(path: str, folder: str) -> None:
+    most = MAX_PATH - len(folder) - 1 if folder else MAX_PATH
+    if len(path) > most:
+        raise AttemptFailed("EXPORT_FAILED", f"the path of an output file is longer than {most}: {path}")
+    if is_run_file(path):
+        raise AttemptFailed("EXPORT_FAILED", f"an output file bears a name that the platform uses: {path}")
 
 
 def _bounded(files: Iterable[TreeFile], limits: OutputLimits) -> Iterator[TreeFile]:
@@ -162,9 +145,10 @@ def store_model(
         artifacts, model_hash = _describe(output, weights)
     except (TrainyardError, OSError) as error:
         raise AttemptFailed("EXPORT_FAILED", f"the output can't be kept: {error}") from error
-    key = artifacts_key(job_id)
+    key = run_file_key(job_id, output.folder) if output.folder else artifacts_key(job_id)
     in_place = storage.local_path(key)
-    known = {each.path: Content(each.size_bytes, each.sha256) for each in artifacts}
+    known = {each.path: FileDigest(each.size_bytes, each.sha256) for each in artifacts}
+    stored = tuple(replace(each, path=f"{output.folder}/{each.path}".lstrip("/")) for each in artifacts)
     try:
         move_to_storage(storage, output.directory, key, patience, known=known, move=in_place is not None or not keep)
     except TransientStorageError as error:
@@ -172,7 +156,7 @@ def store_model(
     except TrainyardError as error:
         raise AttemptFailed("EXPORT_FAILED", f"the finished model could not be stored: {error}") from error
     return StoredModel(
-        artifacts=artifacts,
+        artifacts=stored,
         weight_files=weights,
         model_hash=model_hash,
         model_uri=storage.uri(key),

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 
-class RateLimit:
+class TokenBucket:
     """A token bucket that starts full; one token returns every ``every_seconds``."""
 
     def __init__(self, burst: int, every_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:

@@ -17,15 +17,15 @@ from app.domain.errors import IllegalTransition, LeaseLost, StaleJob
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import JobState
 from app.services.attempts import checkpoints, work_orders
-from app.services.attempts.work_orders import Work
+from app.services.attempts.work_orders import WorkOrder
 from app.services.lifecycle import transitions
-from app.services.telemetry import progress as telemetry
+from app.services.telemetry import stored_metrics as telemetry
 from app.services.telemetry import summaries
-from app.services.telemetry.progress import MetricPoint
+from app.services.telemetry.stored_metrics import MetricValue
 from config.redaction import Redaction
 from trainyard.protocol.messages import Progress, clean_text
 from workers.supervisor.recording.metric_buffer import MetricBacklog
-from workers.supervisor.recording.rate_limit import RateLimit
+from workers.supervisor.recording.rate_limit import TokenBucket
 
 log = logging.getLogger(__name__)
 
@@ -69,20 +69,20 @@ class SavesOnRequest:
 
 
 @dataclass
-class Mark:
+class WriteBarrier:
     """Done when everything before it is written."""
 
     is_passed: bool = False
 
 
-Item = PhaseChange | Note | SavesOnRequest | Mark
+Item = PhaseChange | Note | SavesOnRequest | WriteBarrier
 
 
 class Reporter:
     """Takes reports from the supervisor's loop, writes them on a thread; ``on_lost`` is called on a stale token."""
 
     def __init__(
-        self, db: Database, work: Work, on_lost: Callable[[str], None], redaction: Redaction | None = None
+        self, db: Database, work: WorkOrder, on_lost: Callable[[str], None], redaction: Redaction | None = None
     ) -> None:
         self._redaction = redaction or Redaction()
         self._db = db
@@ -97,7 +97,7 @@ class Reporter:
         self._summaries = summaries.SummaryCount()
         self._items: deque[Item] = deque()
         self._held: PhaseChange | None = None  # the newest of those that came too fast
-        self._phases = RateLimit(PHASE_BURST, PHASE_SECONDS)
+        self._phases = TokenBucket(PHASE_BURST, PHASE_SECONDS)
         self._drop_refused: Callable[[], object] = lambda: None  # drops what is being written
         self._writing = False
         self._urgent = False
@@ -113,7 +113,7 @@ class Reporter:
         with self._waiting_for_more():
             self._progress, self._eta_seconds = progress, eta_seconds
 
-    def points(self, points: list[MetricPoint]) -> None:
+    def points(self, points: list[MetricValue]) -> None:
         with self._waiting_for_more():
             self._points.add(points)
 
@@ -144,7 +144,7 @@ class Reporter:
 
     def settle(self, seconds: float) -> bool:
         """Wait until what was reported so far is written, for at most that long; False when it is not."""
-        mark = Mark()
+        mark = WriteBarrier()
         with self._changed:
             self._items.append(mark)
             self._changed.notify_all()
@@ -229,14 +229,16 @@ class Reporter:
             progress, eta_seconds = self._progress, self._eta_seconds
             points = self._points.first(POINTS_PER_WRITE)
             gpu_samples = tuple(self._gpu_samples)
-        reports = telemetry.Reports(progress=progress, eta_seconds=eta_seconds, points=points, gpu_samples=gpu_samples)
+        reports = telemetry.TelemetryReports(
+            progress=progress, eta_seconds=eta_seconds, points=points, gpu_samples=gpu_samples
+        )
         work = self._work
         self._drop_refused = partial(self._forget, reports)
         telemetry.store(self._db, job_id=work.job_id, attempt=work.attempt, fence=work.fence, reports=reports)
         self._forget(reports)
         self._summarise(reports.points)
 
-    def _summarise(self, written: Sequence[MetricPoint]) -> None:
+    def _summarise(self, written: Sequence[MetricValue]) -> None:
         """Update summaries now and then, apart from the points, which callers wait for."""
         self._summaries.add((point.name, point.step) for point in written)
         due = self._summaries.due()
@@ -245,7 +247,7 @@ class Reporter:
             summaries.extend(self._db, job_id=self._work.job_id, fence=self._work.fence, newest=due)
             self._summaries.done(due)
 
-    def _forget(self, reports: telemetry.Reports) -> None:
+    def _forget(self, reports: telemetry.TelemetryReports) -> None:
         with self._changed:
             if self._progress is reports.progress:
                 self._progress = None
@@ -253,7 +255,7 @@ class Reporter:
             del self._gpu_samples[: len(reports.gpu_samples)]
 
     def _write_item(self, item: Item) -> None:
-        if isinstance(item, Mark):
+        if isinstance(item, WriteBarrier):
             item.is_passed = True
             return
         if isinstance(item, Note):

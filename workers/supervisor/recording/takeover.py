@@ -15,7 +15,7 @@ MAX_FILES = 250_000
 MAX_DEPTH = 64
 
 
-class Refused(Exception):
+class CheckpointRefused(Exception):
     """A checkpoint that does not match its rank's description."""
 
 
@@ -25,7 +25,7 @@ class _Count:
 
 
 def take_over(name: str, offers: int, taken: int, target: str) -> None:
-    """Move ``name`` in directory ``offers`` to the new ``target`` in ``taken``. Raises Refused.
+    """Move ``name`` in directory ``offers`` to the new ``target`` in ``taken``. Raises CheckpointRefused.
 
     Both are descriptors, opened before any rank ran: their paths may have been replaced. What can't be moved is
     deleted.
@@ -34,12 +34,12 @@ def take_over(name: str, offers: int, taken: int, target: str) -> None:
     try:
         os.rename(name, offered, src_dir_fd=offers, dst_dir_fd=taken)
     except FileNotFoundError:
-        raise Refused(f"{name} is not in the directory that this attempt was given") from None
+        raise CheckpointRefused(f"{name} is not in the directory that this attempt was given") from None
     try:
         source = os.open(offered, DIRECTORY, dir_fd=taken)
     except NotADirectoryError:  # also for a link
         os.unlink(offered, dir_fd=taken)
-        raise Refused(f"{name} is not a directory") from None
+        raise CheckpointRefused(f"{name} is not a directory") from None
     try:
         _move_into(source, taken, target, count=_Count(), depth=0)
     finally:
@@ -49,7 +49,7 @@ def take_over(name: str, offers: int, taken: int, target: str) -> None:
 
 def _move_into(source: int, parent: int, name: str, *, count: _Count, depth: int) -> None:
     if depth > MAX_DEPTH:
-        raise Refused(f"its directories are nested more than {MAX_DEPTH} deep")
+        raise CheckpointRefused(f"its directories are nested more than {MAX_DEPTH} deep")
     os.mkdir(name, dir_fd=parent)
     target = os.open(name, DIRECTORY, dir_fd=parent)
     try:
@@ -57,7 +57,7 @@ def _move_into(source: int, parent: int, name: str, *, count: _Count, depth: int
             for entry in entries:
                 count.files += 1
                 if count.files > MAX_FILES:
-                    raise Refused(f"it holds more than {MAX_FILES} files; write fewer and larger ones")
+                    raise CheckpointRefused(f"it holds more than {MAX_FILES} files; write fewer and larger ones")
                 _move(entry, source, target, count=count, depth=depth)
     finally:
         os.close(target)
@@ -74,7 +74,7 @@ def _move(entry: "os.DirEntry[str]", source: int, target: int, *, count: _Count,
             return
         os.rename(entry.name, entry.name, src_dir_fd=source, dst_dir_fd=target)
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise Refused(f"{entry.name} was changed while the checkpoint was taken over") from error
+        raise CheckpointRefused(f"{entry.name} was changed while the checkpoint was taken over") from error
     # Checked only after the move, where it can't be replaced: a directory in a file's place may still be open.
     if stat.S_ISDIR(os.stat(entry.name, dir_fd=target, follow_symlinks=False).st_mode):
-        raise Refused(f"{entry.name} was changed while the checkpoint was taken over")
+        raise CheckpointRefused(f"{entry.name} was changed while the checkpoint was taken over")

@@ -12,7 +12,7 @@ from app.database.transient_errors import is_transient
 from app.domain.errors import LeaseLost, TransientStorageError
 from app.domain.lifecycle.outcomes import NewArtifact
 from app.domain.metric_groups import tag_of
-from app.storage.keys import event_file, run_file_key
+from app.storage.object_keys import event_file, run_file_key
 from app.storage.storage import Storage
 from workers.supervisor.recording import tensorboard_format
 

@@ -16,11 +16,11 @@ from app.database.engine import Database
 from app.database.transient_errors import is_transient
 from app.services.attempts import rendezvous, role_rendezvous
 from app.services.attempts.rendezvous import RendezvousAddress
-from app.services.attempts.work_orders import Work
+from app.services.attempts.work_orders import WorkOrder
 from config.settings import Settings
 from trainyard.protocol.run_spec import Gang
 from workers.attempt_failed import AttemptFailed
-from workers.prepare.prepare import Prepared
+from workers.prepare.prepare import PreparedAttempt
 from workers.rank.agent import PORTS
 from workers.run_dir.layout import write_atomically
 from workers.supervisor.rendezvous import mpi_places, peers
@@ -40,12 +40,12 @@ TRIES = 200
 def meet(
     settings: Settings,
     db: Database,
-    work: Work,
-    prepared: Prepared,
+    work: WorkOrder,
+    prepared: PreparedAttempt,
     *,
     is_over: Callable[[], bool],
     warn: Callable[[str], None],
-) -> Prepared | None:
+) -> PreparedAttempt | None:
     """Wait for the other nodes of a gang and add the rendezvous to what was prepared; single nodes return at once.
 
     ``warn`` writes to the job's history. None when the attempt is over before; its cause is recorded elsewhere and must
@@ -79,7 +79,9 @@ def meet(
     return prepared
 
 
-def _report_places(db: Database, work: Work, prepared: Prepared, address: str, is_over: Callable[[], bool]) -> None:
+def _report_places(
+    db: Database, work: WorkOrder, prepared: PreparedAttempt, address: str, is_over: Callable[[], bool]
+) -> None:
     """Of this node, its instances of roles, and the process that waits for mpirun. Raises AttemptFailed."""
     _wait_for(lambda: peers.report(db, work, prepared, address), is_over)
     if work.instances:
@@ -89,7 +91,7 @@ def _report_places(db: Database, work: Work, prepared: Prepared, address: str, i
         _wait_for(lambda: mpi_places.report(db, work, address, free_port), is_over)
 
 
-def _gang(work: Work, place: RendezvousAddress, own_address: str) -> Gang:
+def _gang(work: WorkOrder, place: RendezvousAddress, own_address: str) -> Gang:
     return Gang(
         node_rank=work.part,
         nodes=len(work.node_names),
@@ -102,7 +104,7 @@ def _gang(work: Work, place: RendezvousAddress, own_address: str) -> Gang:
 
 def _guarded_place(
     db: Database,
-    work: Work,
+    work: WorkOrder,
     address: str,
     checkpoint_id: str | None,
     guard: Callable[[RendezvousAddress], bool],

@@ -6,21 +6,21 @@ from dataclasses import replace
 
 from app.database.engine import Database
 from app.services.attempts import rendezvous
-from app.services.attempts.work_orders import Work
+from app.services.attempts.work_orders import WorkOrder
 from config.settings import Settings
 from workers.attempt_failed import AttemptFailed
 from workers.job_secrets import launch_secret
-from workers.prepare.prepare import Prepared
+from workers.prepare.prepare import PreparedAttempt
 from workers.rank.mpi import MPI, MpiNodes
 
 PLACES = "mpi"  # key of Attempt.rendezvous, with one entry for a part
 
 
-def needs_places(prepared: Prepared) -> bool:
+def needs_places(prepared: PreparedAttempt) -> bool:
     return prepared.plan.spec.launcher == MPI
 
 
-def report(db: Database, work: Work, address: str, free_port: Callable[[str], int]) -> bool:
+def report(db: Database, work: WorkOrder, address: str, free_port: Callable[[str], int]) -> bool:
     """Write where this part waits for mpirun. Raises AttemptFailed and LeaseLost."""
     try:
         ipaddress.IPv4Address(address)  # names Open MPI would take for those of interfaces
@@ -35,7 +35,7 @@ def report(db: Database, work: Work, address: str, free_port: Callable[[str], in
     return True
 
 
-def with_nodes(db: Database, work: Work, prepared: Prepared, settings: Settings) -> Prepared:
+def with_nodes(db: Database, work: WorkOrder, prepared: PreparedAttempt, settings: Settings) -> PreparedAttempt:
     """What was prepared, where the agent knows the places of all parts, which all have written, and the secret.
 
     Raises AttemptFailed.

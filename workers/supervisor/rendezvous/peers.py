@@ -27,17 +27,17 @@ from app.host.guarded_ports import (
 from app.host.own_users import uid_range
 from app.services.attempts import rendezvous, role_rendezvous
 from app.services.attempts.rendezvous import RendezvousAddress
-from app.services.attempts.work_orders import Work
+from app.services.attempts.work_orders import WorkOrder
 from config.settings import Settings
 from config.values.rules import HOST_NETWORK
 from workers.attempt_failed import AttemptFailed
-from workers.prepare.prepare import Prepared
+from workers.prepare.prepare import PreparedAttempt
 from workers.supervisor.rendezvous import mpi_places
 
 _MACHINES, _GUARDED = "machines", "guarded"  # keys of Attempt.rendezvous: by part, and a list of parts
 
 
-def report(db: Database, work: Work, prepared: Prepared, address: str) -> bool:
+def report(db: Database, work: WorkOrder, prepared: PreparedAttempt, address: str) -> bool:
     """Write which machine and user this part has. Idempotent. Raises LeaseLost."""
     user = prepared.plan.confinement.user
     own = {
@@ -52,8 +52,8 @@ def report(db: Database, work: Work, prepared: Prepared, address: str) -> bool:
 
 def guard(
     db: Database,
-    work: Work,
-    prepared: Prepared,
+    work: WorkOrder,
+    prepared: PreparedAttempt,
     settings: Settings,
     warn: Callable[[str], None],
     place: RendezvousAddress,
@@ -74,7 +74,7 @@ def guard(
     return True
 
 
-def clear(prepared: Prepared) -> None:
+def clear(prepared: PreparedAttempt) -> None:
     """Remove the rules that a killed supervisor of this user may have left, before they hold for its ranks."""
     confinement = prepared.plan.confinement
     if confinement.user is not None and not confinement.own_network:
@@ -82,20 +82,20 @@ def clear(prepared: Prepared) -> None:
             remove_guard(confinement.user.uid)
 
 
-def are_all_guarded(db: Database, work: Work) -> bool:
+def are_all_guarded(db: Database, work: WorkOrder) -> bool:
     """Whether no part has to be waited for."""
     state = rendezvous.read(db, work)
     return not _any_guards(work, state) or set(state.get(_GUARDED, ())) == set(range(len(work.node_names)))
 
 
-def _any_guards(work: Work, state: Mapping[str, Any]) -> bool:
+def _any_guards(work: WorkOrder, state: Mapping[str, Any]) -> bool:
     """False also where a part has an earlier version of this program, which does not say that it is ready."""
     machines = state.get(_MACHINES, {})
     return len(machines) == len(work.node_names) and any(each["guards"] for each in machines.values())
 
 
 def _lack(
-    work: Work, prepared: Prepared, settings: Settings, state: Mapping[str, Any], place: RendezvousAddress
+    work: WorkOrder, prepared: PreparedAttempt, settings: Settings, state: Mapping[str, Any], place: RendezvousAddress
 ) -> str:
     """Why nothing is guarded here; empty where it is from now on, until the user of the attempt is released."""
     user = prepared.plan.confinement.user
@@ -116,7 +116,7 @@ def _lack(
     return ""
 
 
-def _guard(work: Work, state: Mapping[str, Any], place: RendezvousAddress) -> Guard:
+def _guard(work: WorkOrder, state: Mapping[str, Any], place: RendezvousAddress) -> Guard:
     machines, own = state[_MACHINES], state[_MACHINES][str(work.part)]
     here = {part for part, each in machines.items() if each["network"] == own["network"]}
     ports = [*_ports(state), ("0", place.port)]

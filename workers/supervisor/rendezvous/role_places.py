@@ -5,13 +5,13 @@ from dataclasses import replace
 from typing import Any
 
 from app.services.attempts.role_rendezvous import InstancePlace
-from app.services.attempts.work_orders import Work
+from app.services.attempts.work_orders import WorkOrder
 from trainyard.protocol.role_instance import RoleInstance
-from workers.prepare.prepare import Prepared
+from workers.prepare.prepare import PreparedAttempt
 from workers.run_dir.layout import write_atomically
 
 
-def places_of(work: Work, address: str, free_port: Callable[[str], int]) -> list[InstancePlace]:
+def places_of(work: WorkOrder, address: str, free_port: Callable[[str], int]) -> list[InstancePlace]:
     """Places for the instances of this node, with two ports each that no other of them has. Raises AttemptFailed."""
     taken: set[int] = set()
 
@@ -27,7 +27,7 @@ def places_of(work: Work, address: str, free_port: Callable[[str], int]) -> list
     ]
 
 
-def with_places(prepared: Prepared, places: Sequence[InstancePlace]) -> Prepared:
+def with_places(prepared: PreparedAttempt, places: Sequence[InstancePlace]) -> PreparedAttempt:
     """What was prepared, where every instance knows the places of all; writes spec.json again."""
     plan, known = prepared.plan, {(each.role, each.index): each for each in places}
 

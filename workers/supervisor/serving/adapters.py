@@ -11,7 +11,7 @@ from pathlib import Path
 
 from app.database.engine import Database
 from app.domain.errors import TrainyardError
-from app.services.attempts.work_orders import Work
+from app.services.attempts.work_orders import WorkOrder
 from app.services.serving import adapters
 from app.storage.storage import Storage
 from trainyard.protocol.commands import AdapterAnswer, AdapterReady, AdapterRefused
@@ -32,7 +32,12 @@ class Adapters:
     """Answers requests one after another on a thread of its own; ``answer`` is called there."""
 
     def __init__(
-        self, db: Database, storage: Storage, work: Work, run: RunDirectory, answer: Callable[[AdapterAnswer], None]
+        self,
+        db: Database,
+        storage: Storage,
+        work: WorkOrder,
+        run: RunDirectory,
+        answer: Callable[[AdapterAnswer], None],
     ) -> None:
         self._db, self._storage, self._work, self._run = db, storage, work, run
         self._answer = answer

@@ -10,7 +10,7 @@ from app.database.engine import Database
 from app.database.transient_errors import is_transient
 from app.domain.errors import LeaseLost, StaleJob
 from app.services.attempts import endpoints
-from app.services.attempts.work_orders import Work
+from app.services.attempts.work_orders import WorkOrder
 from trainyard.protocol.messages import FetchAdapter
 from workers.attempt_failed import AttemptFailed
 from workers.supervisor.ranks.observations import Observations
@@ -40,7 +40,7 @@ class ServedReplica:
     def __init__(
         self,
         db: Database,
-        work: Work,
+        work: WorkOrder,
         observed: Observations,
         adapters: Adapters,
         *,

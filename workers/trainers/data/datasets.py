@@ -18,7 +18,7 @@ from workers.trainers.data import mixing, templates
 from workers.trainers.data.encoded import AnyEncoded, columns_of
 from workers.trainers.data.packing import packed
 from workers.trainers.data.records import records
-from workers.trainers.data.sources import TEST, TRAIN, VALIDATION, DataFile, Source, sources_of
+from workers.trainers.data.sources import TEST, TRAIN, VALIDATION, DataFile, DataSource, sources_of
 from workers.trainers.data.statistics import merged
 from workers.trainers.data.stored import StoredRecords, stored
 from workers.trainers.data.streaming import Stream
@@ -88,10 +88,10 @@ class _Loading:
             templates.ensure(self._tokenizer)
         return Splits(**splits, statistics=self._statistics(found, splits), conversational=conversational)
 
-    def _of(self, split: str) -> list[Source]:
+    def _of(self, split: str) -> list[DataSource]:
         return [source for source in self._sources if source.split == split]
 
-    def _stored(self, source: Source) -> StoredRecords:
+    def _stored(self, source: DataSource) -> StoredRecords:
         found = stored(
             self._directory / f"source-{source.index}.arrow", columns_of(method_of(self._spec)), self._encoded(source)
         )
@@ -105,7 +105,7 @@ class _Loading:
             )
         return found
 
-    def _encoded(self, source: Source) -> Iterator[tuple[AnyEncoded, bool]]:
+    def _encoded(self, source: DataSource) -> Iterator[tuple[AnyEncoded, bool]]:
         found = records(source, self._mapping, method_of(self._spec))
         reported_at = time.monotonic()
         with all_threads(self._spec):
@@ -115,7 +115,7 @@ class _Loading:
                     reported_at = time.monotonic()
                     print(f"tokenized {number} records of {source.name}", flush=True)  # noqa: T201  (the job's log)
 
-    def _train(self, found: dict[Source, StoredRecords]) -> tuple[Dataset, Dataset | None]:
+    def _train(self, found: dict[DataSource, StoredRecords]) -> tuple[Dataset, Dataset | None]:
         """The training data, and the part held out for validation."""
         sources = self._of(TRAIN)
         parts = [found[source].dataset for source in sources]
@@ -139,7 +139,7 @@ class _Loading:
             indices = mixing.permuted(indices, self._data.seed)
         return self._packed(whole.select(indices), name)
 
-    def _whole(self, split: str, found: dict[Source, StoredRecords]) -> Dataset | None:
+    def _whole(self, split: str, found: dict[DataSource, StoredRecords]) -> Dataset | None:
         parts = [found[source].dataset for source in self._of(split)]
         if not parts:
             return None
@@ -167,7 +167,7 @@ class _Loading:
         firsts = (next(records(source, self._mapping, method, one_pass=True)) for source in self._of(TRAIN))
         return any(first.conversational for first in firsts)
 
-    def _statistics(self, found: dict[Source, StoredRecords], splits: dict[str, Any]) -> dict[str, Any]:
+    def _statistics(self, found: dict[DataSource, StoredRecords], splits: dict[str, Any]) -> dict[str, Any]:
         """Statistics of each of the `sources`, of all together, and of the `splits` (blocks, when packed)."""
         sources = [
             {"location": source.location, "split": source.split, **each.lengths.to_document()}
@@ -177,7 +177,7 @@ class _Loading:
         return {"sources": sources, "splits": sizes, **merged(each.lengths for each in found.values()).to_document()}
 
 
-def _key(spec: RunSpec, sources: Sequence[Source], tokenizer: PreTrainedTokenizerBase) -> str:
+def _key(spec: RunSpec, sources: Sequence[DataSource], tokenizer: PreTrainedTokenizerBase) -> str:
     """A cache key of everything that the stored data depends on. Raises DataNotFound."""
     # An earlier load may have set our default template.
     template = None if tokenizer.chat_template == templates.DEFAULT else tokenizer.chat_template

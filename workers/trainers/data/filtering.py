@@ -6,7 +6,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from workers.trainers.data.sources import Filter
+from workers.trainers.data.sources import RowFilter
 from workers.trainers.failures import DataInvalid
 
 _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
@@ -26,7 +26,7 @@ class NotComparable(Exception):
     """Two values without a common order; the message names both."""
 
 
-def passes(filter_: Filter, values: Mapping[str, Any], *, untyped: bool, where: str) -> bool:
+def passes(filter_: RowFilter, values: Mapping[str, Any], *, untyped: bool, where: str) -> bool:
     """Whether the filter holds for a row. `untyped` cells are texts, parsed as the type of the compared value.
 
     Raises DataInvalid naming row and column when they cannot be compared.
@@ -40,7 +40,7 @@ def passes(filter_: Filter, values: Mapping[str, Any], *, untyped: bool, where: 
         raise DataInvalid(f"{where}, column {filter_.column}: {error} ({filter_.op} in filters)") from error
 
 
-def _holds(filter_: Filter, cell: object, *, untyped: bool) -> bool:
+def _holds(filter_: RowFilter, cell: object, *, untyped: bool) -> bool:
     op, value = filter_.op, filter_.value
     if op in ("is_null", "not_null"):
         return op == "not_null"

@@ -19,20 +19,20 @@ FORMATS = (*_TEXT_READERS, "parquet", "arrow")
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class DataRow:
     """`number` counts from 1: the line in text formats, else the record."""
 
     number: int
     values: Mapping[str, Any]
 
 
-def rows(file: DataFile, format_: str, only: Collection[str] = ()) -> Iterator[Row]:
+def rows(file: DataFile, format_: str, only: Collection[str] = ()) -> Iterator[DataRow]:
     """The rows of a file in order; columns not in `only` may be omitted, if it names any.
 
     Values of csv and text are texts. Raises DataNotFound and DataInvalid, naming file and row.
     """
     for number, values in _numbered(file, format_, only):
-        yield Row(number, values)
+        yield DataRow(number, values)
 
 
 def count_rows(file: DataFile, format_: str) -> int:

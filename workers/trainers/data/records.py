@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from workers.trainers.data.reading import where
 from workers.trainers.data.selection import selected
 from workers.trainers.data.shapes import Record, RecordMapper
-from workers.trainers.data.sources import Source
+from workers.trainers.data.sources import DataSource
 from workers.trainers.failures import DataInvalid
 
 
@@ -24,7 +24,7 @@ class LocatedRecord:
 
 
 def records(
-    source: Source, mapping: Mapping[str, str], method: str, *, one_pass: bool = False
+    source: DataSource, mapping: Mapping[str, str], method: str, *, one_pass: bool = False
 ) -> Iterator[LocatedRecord]:
     """Slice, filters, sampling, columns, field mapping, validation; in this order. All records have one shape.
 
@@ -44,7 +44,7 @@ def records(
         raise nothing_in(source)
 
 
-def nothing_in(source: Source) -> DataInvalid:
+def nothing_in(source: DataSource) -> DataInvalid:
     """The error that no row of the source is selected."""
     parts = {"split": source.rows_slice, "filters": source.filters, "sampling": source.sampling}
     causes = " and ".join(f"{source.field}.{name}" for name, value in parts.items() if value)

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from workers.trainers.data.filtering import passes
-from workers.trainers.data.reading import Row, count_rows, rows, where
-from workers.trainers.data.sources import DataFile, Source
+from workers.trainers.data.reading import DataRow, count_rows, rows, where
+from workers.trainers.data.sources import DataFile, DataSource
 from workers.trainers.failures import DataInvalid
 
 _UNTYPED = frozenset({"csv", "text"})
@@ -16,10 +16,10 @@ _NAMES_SHOWN = 50
 # Stands for "all" where a slice needs no count.
 _MANY = 1 << 62
 
-Chosen = Iterator[tuple[DataFile, Row]]
+Chosen = Iterator[tuple[DataFile, DataRow]]
 
 
-def selected(source: Source, *, one_pass: bool = False) -> Chosen:
+def selected(source: DataSource, *, one_pass: bool = False) -> Chosen:
     """The selected rows, with the file of each, after slice, filters, sampling and columns.
 
     With `one_pass` files are read only once, as for a stream: slices in percent and sampling.count are not applied,
@@ -29,7 +29,7 @@ def selected(source: Source, *, one_pass: bool = False) -> Chosen:
         yield file, _projected(source, row)
 
 
-def _sampled(source: Source, *, one_pass: bool) -> Chosen:
+def _sampled(source: DataSource, *, one_pass: bool) -> Chosen:
     sampling = source.sampling
     if sampling is None or (one_pass and sampling.count is not None):
         yield from _filtered(source, one_pass=one_pass)
@@ -51,7 +51,7 @@ def _sampled(source: Source, *, one_pass: bool) -> Chosen:
             return
 
 
-def _filtered(source: Source, *, one_pass: bool) -> Chosen:
+def _filtered(source: DataSource, *, one_pass: bool) -> Chosen:
     untyped = source.format in _UNTYPED
     for file, row in _sliced(source, one_pass=one_pass):
         place = where(file, source.format, row.number)
@@ -59,7 +59,7 @@ def _filtered(source: Source, *, one_pass: bool) -> Chosen:
             yield file, row
 
 
-def _sliced(source: Source, *, one_pass: bool) -> Chosen:
+def _sliced(source: DataSource, *, one_pass: bool) -> Chosen:
     chosen = _rows_of_slice(source, one_pass=one_pass)
     index = 0
     for file in source.files:
@@ -71,7 +71,7 @@ def _sliced(source: Source, *, one_pass: bool) -> Chosen:
             index += 1
 
 
-def _rows_of_slice(source: Source, *, one_pass: bool) -> range:
+def _rows_of_slice(source: DataSource, *, one_pass: bool) -> range:
     cut = source.rows_slice
     if cut is None:
         return range(_MANY)
@@ -81,7 +81,7 @@ def _rows_of_slice(source: Source, *, one_pass: bool) -> range:
     return cut.rows(sum(count_rows(file, source.format) for file in source.files) if by_share else _MANY)
 
 
-def _rows_with_columns(source: Source, file: DataFile) -> Iterator[Row]:
+def _rows_with_columns(source: DataSource, file: DataFile) -> Iterator[DataRow]:
     """The rows of a file, if it has every column that the source names."""
     columns = {*source.columns, *(each.column for each in source.filters)}
     missing, known = set(columns), dict[str, None]()
@@ -96,7 +96,7 @@ def _rows_with_columns(source: Source, file: DataFile) -> Iterator[Row]:
         raise _no_such_column(source, file, missing, known)
 
 
-def _no_such_column(source: Source, file: DataFile, missing: set[str], known: dict[str, None]) -> DataInvalid:
+def _no_such_column(source: DataSource, file: DataFile, missing: set[str], known: dict[str, None]) -> DataInvalid:
     names = ", ".join(list(known)[:_NAMES_SHOWN])
     asked = " and ".join(name for name in ("columns", "filters") if getattr(source, name))
     return DataInvalid(
@@ -104,8 +104,8 @@ def _no_such_column(source: Source, file: DataFile, missing: set[str], known: di
     )
 
 
-def _projected(source: Source, row: Row) -> Row:
+def _projected(source: DataSource, row: DataRow) -> DataRow:
     if not source.columns:
         return row
     values: dict[str, Any] = {name: row.values[name] for name in source.columns if name in row.values}
-    return Row(row.number, values)
+    return DataRow(row.number, values)

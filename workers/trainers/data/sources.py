@@ -13,7 +13,7 @@ from workers.rank.run_context import RunSpec
 from workers.rank.spec_sections import data_config
 from workers.trainers.failures import InvalidConfig
 
-__all__ = ["TEST", "TRAIN", "VALIDATION", "DataFile", "Filter", "Sampling", "Source", "sources_of"]
+__all__ = ["TEST", "TRAIN", "VALIDATION", "DataFile", "DataSource", "RowFilter", "RowSampling", "sources_of"]
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class DataFile:
 
 
 @dataclass(frozen=True)
-class Filter:
+class RowFilter:
     """`op` is one of == != < <= > >= in not_in contains not_contains is_null not_null."""
 
     column: str
@@ -34,7 +34,7 @@ class Filter:
 
 
 @dataclass(frozen=True)
-class Sampling:
+class RowSampling:
     """Exactly one of `fraction` and `count` is set."""
 
     seed: int
@@ -43,7 +43,7 @@ class Sampling:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class DataSource:
     """One of data_config.sources; `index` is its position there, `split` one of train, validation, test.
 
     `rows_slice` is set only if not all rows are selected.
@@ -56,8 +56,8 @@ class Source:
     split: str = TRAIN
     rows_slice: Split | None = None
     columns: tuple[str, ...] = ()
-    filters: tuple[Filter, ...] = ()
-    sampling: Sampling | None = None
+    filters: tuple[RowFilter, ...] = ()
+    sampling: RowSampling | None = None
     weight: float | None = None
 
     @property
@@ -71,7 +71,7 @@ class Source:
         return f"data_config.sources.{self.index}"
 
 
-def sources_of(spec: RunSpec) -> tuple[Source, ...]:
+def sources_of(spec: RunSpec) -> tuple[DataSource, ...]:
     """The job's sources in their order. Raises InvalidConfig."""
     data = data_config(spec)
     documents = data.sources or [model.Source()] * len(spec.sources)
@@ -81,7 +81,7 @@ def sources_of(spec: RunSpec) -> tuple[Source, ...]:
     return tuple(_source(index, document, found, data.seed) for index, (document, found) in enumerate(pairs))
 
 
-def _source(index: int, document: model.Source, found: Mapping[str, Any], seed: int) -> Source:
+def _source(index: int, document: model.Source, found: Mapping[str, Any], seed: int) -> DataSource:
     files = tuple(DataFile(Path(file["path"]), file.get("name") or Path(file["path"]).name) for file in found["files"])
     field = f"data_config.sources.{index}"
     try:
@@ -89,7 +89,7 @@ def _source(index: int, document: model.Source, found: Mapping[str, Any], seed: 
         filters = tuple(_filter(each) for each in document.filters)
     except (BadSplit, BadFilter) as error:
         raise InvalidConfig(f"{field}: {error}") from error
-    return Source(
+    return DataSource(
         index=index,
         location=found.get("location") or document.path,
         files=files,
@@ -103,14 +103,14 @@ def _source(index: int, document: model.Source, found: Mapping[str, Any], seed: 
     )
 
 
-def _filter(document: model.Filter) -> Filter:
+def _filter(document: model.Filter) -> RowFilter:
     value = document.value
     # A source is used as a dictionary key.
     value = tuple(value) if isinstance(value, list) else value
-    return Filter(document.column, operator_of(document.op), value)
+    return RowFilter(document.column, operator_of(document.op), value)
 
 
-def _sampling(document: model.Sampling | None, seed: int) -> Sampling | None:
+def _sampling(document: model.Sampling | None, seed: int) -> RowSampling | None:
     if document is None:
         return None
-    return Sampling(seed if document.seed is None else document.seed, document.fraction, document.count)
+    return RowSampling(seed if document.seed is None else document.seed, document.fraction, document.count)

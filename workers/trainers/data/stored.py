@@ -30,7 +30,7 @@ class StoredRecords:
     conversational: bool
 
 
-class Writer:
+class ArrowWriter:
     """Collects records into the batches of an Arrow file."""
 
     def __init__(self, writer: "pa.RecordBatchWriter", schema: "pa.Schema") -> None:
@@ -54,14 +54,14 @@ class Writer:
 
 
 @contextmanager
-def writing(path: Path, columns: Iterable[str]) -> Iterator[Writer]:
+def writing(path: Path, columns: Iterable[str]) -> Iterator[ArrowWriter]:
     """A file of token ids that appears under its name only when it is complete."""
     schema = pa.schema([(name, _TYPES.get(name, _IDS)) for name in columns])
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
         with pa.OSFile(str(partial), "wb") as sink, pa.ipc.new_stream(sink, schema) as stream:
-            writer = Writer(stream, schema)
+            writer = ArrowWriter(stream, schema)
             yield writer
             writer.flush()
         partial.replace(path)
@@ -91,7 +91,7 @@ def stored(path: Path, columns: Iterable[str], encoded: Iterable[tuple[AnyEncode
     return StoredRecords(opened(path), LengthStatistics.restored(known["lengths"]), known["conversational"])
 
 
-def _write(writer: Writer, encoded: Iterable[tuple[AnyEncoded, bool]]) -> dict[str, Any]:
+def _write(writer: ArrowWriter, encoded: Iterable[tuple[AnyEncoded, bool]]) -> dict[str, Any]:
     lengths, conversational = LengthStatistics(), False
     for each, is_conversation in encoded:
         dropped = not each.learns

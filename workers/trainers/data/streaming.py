@@ -12,7 +12,7 @@ from datasets.iterable_dataset import ExamplesIterable
 from workers.trainers.data.encoded import Columns
 from workers.trainers.data.packing import blocks
 from workers.trainers.data.records import LocatedRecord, records
-from workers.trainers.data.sources import Source
+from workers.trainers.data.sources import DataSource
 from workers.trainers.data.tokenizing import RecordTokenizer
 from workers.trainers.failures import DataInvalid
 
@@ -27,7 +27,7 @@ class Stream:
     once per pass. `block_length` 0: records as they are, otherwise packed into blocks.
     """
 
-    sources: tuple[Source, ...]
+    sources: tuple[DataSource, ...]
     mapping: Mapping[str, str]
     method: str
     tokenizing: RecordTokenizer

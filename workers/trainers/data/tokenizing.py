@@ -22,7 +22,7 @@ from workers.trainers.data import templates
 from workers.trainers.data.encoded import NOT_LEARNED, AnyEncoded, Encoded, EncodedPair, EncodedPrompt
 from workers.trainers.data.records import LocatedRecord
 from workers.trainers.data.shapes import UNLEARNED, Record
-from workers.trainers.data.unlearned import Conversation, unlearned_tokens
+from workers.trainers.data.unlearned import MaskedConversation, unlearned_tokens
 from workers.trainers.failures import DataInvalid, InvalidConfig
 
 _BATCH = 64
@@ -136,7 +136,7 @@ class RecordTokenizer:
         """Without learning the messages that have weight 0."""
         if UNLEARNED not in record:
             return ids, learned
-        conversation = Conversation(
+        conversation = MaskedConversation(
             messages=record["messages"] if "messages" in record else record["prompt"] + record["completion"],
             places=record[UNLEARNED],
             tools=record.get("tools"),

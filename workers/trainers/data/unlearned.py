@@ -19,7 +19,7 @@ _Span = tuple[int, int]  # characters of the rendered conversation
 
 
 @dataclass(frozen=True, kw_only=True)
-class Conversation:
+class MaskedConversation:
     """``places``: of the messages that are not learned. ``options``: what else the template gets."""
 
     messages: Messages
@@ -29,7 +29,7 @@ class Conversation:
 
 
 def unlearned_tokens(
-    tokenizer: PreTrainedTokenizerBase, conversation: Conversation, template: str | None, ids: Sequence[int]
+    tokenizer: PreTrainedTokenizerBase, conversation: MaskedConversation, template: str | None, ids: Sequence[int]
 ) -> set[int]:
     """The positions among ``ids``, to which this template renders it.
 
@@ -44,7 +44,7 @@ def unlearned_tokens(
 
 
 def _spans(
-    tokenizer: PreTrainedTokenizerBase, conversation: Conversation, text: str, template: str | None
+    tokenizer: PreTrainedTokenizerBase, conversation: MaskedConversation, text: str, template: str | None
 ) -> Iterator[_Span]:
     marking = template or templates.marking(tokenizer)
     rendered, marks = _marked(tokenizer, conversation, conversation.messages, marking) if marking else ("", [])
@@ -61,7 +61,7 @@ def _spans(
 
 def _marks_before(
     tokenizer: PreTrainedTokenizerBase,
-    conversation: Conversation,
+    conversation: MaskedConversation,
     place: int,
     marking: str | None,
     marked: Sequence[str],
@@ -83,7 +83,7 @@ def _marks_before(
 
 
 def _marked(
-    tokenizer: PreTrainedTokenizerBase, conversation: Conversation, messages: Messages, template: str | None
+    tokenizer: PreTrainedTokenizerBase, conversation: MaskedConversation, messages: Messages, template: str | None
 ) -> tuple[str, list[_Span]]:
     """The text, and what is marked in it; as ``apply_chat_template`` renders it."""
     if not messages:
@@ -100,7 +100,7 @@ def _marked(
 
 
 def _between_beginnings(
-    tokenizer: PreTrainedTokenizerBase, conversation: Conversation, text: str, place: int, template: str | None
+    tokenizer: PreTrainedTokenizerBase, conversation: MaskedConversation, text: str, place: int, template: str | None
 ) -> _Span:
     messages = conversation.messages
     before = _text(tokenizer, conversation, messages[:place], template, add_generation_prompt=True) if place else ""
@@ -115,7 +115,7 @@ def _between_beginnings(
 
 def _text(
     tokenizer: PreTrainedTokenizerBase,
-    conversation: Conversation,
+    conversation: MaskedConversation,
     messages: Messages,
     template: str | None,
     **options: Any,

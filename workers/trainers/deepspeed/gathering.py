@@ -9,7 +9,7 @@ from workers.trainers.rollouts.weights import frozen_digest, trained
 
 
 def gathered_weights(model: nn.Module) -> dict[str, torch.Tensor]:
-    """As `parallelism.Division`."""
+    """As `parallelism.WeightGathering`."""
     found: dict[str, torch.Tensor] = {}
     for name, parameter in trained(model).items():
         with GatheredParameters([parameter]):

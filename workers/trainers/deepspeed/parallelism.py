@@ -14,7 +14,7 @@ from workers.trainers.deepspeed import universal_checkpoint
 from workers.trainers.deepspeed.configuration import configuration, enter
 from workers.trainers.distributed import StepBoundary
 from workers.trainers.hf_trainer.checkpoints.async_save import HostCheckpointSaver
-from workers.trainers.hf_trainer.loop.parallelism import DataParallel, Division
+from workers.trainers.hf_trainer.loop.parallelism import DataParallel, WeightGathering
 from workers.trainers.rollouts.model import dtype_of_rollouts
 
 
@@ -36,14 +36,14 @@ class ZeroParallel(DataParallel):
         found: nn.Module = prepare_deepspeed(model, trainer.accelerator)
         return found
 
-    def division(self, spec: RunSpec, model: nn.Module) -> Division | None:
+    def division(self, spec: RunSpec, model: nn.Module) -> WeightGathering | None:
         """Below stage 3 every rank has all parameters; in it they are divided while they are loaded."""
         if not is_deepspeed_zero3_enabled():  # type: ignore[no-untyped-call]
             return None
         from workers.trainers.deepspeed.gathering import gathered_digest, gathered_weights  # noqa: PLC0415  (as below)
 
         dtype = dtype_of_rollouts(spec)
-        return Division(gathered_weights, {dtype: gathered_digest(model, dtype)})
+        return WeightGathering(gathered_weights, {dtype: gathered_digest(model, dtype)})
 
     def saving(
         self,

@@ -13,7 +13,7 @@ from workers.rank.run_context import RunContext, RunSpec
 from workers.trainers.distributed import StepBoundary
 from workers.trainers.fsdp.saving import FsdpCheckpointSaver, gathered_weights
 from workers.trainers.fsdp.sharding import sharded_arguments
-from workers.trainers.hf_trainer.loop.parallelism import DataParallel, Division
+from workers.trainers.hf_trainer.loop.parallelism import DataParallel, WeightGathering
 from workers.trainers.rollouts.model import dtype_of_rollouts
 from workers.trainers.rollouts.weights import frozen_digest
 
@@ -35,12 +35,12 @@ class FullyShardedParallel(DataParallel):
         # the others, which would otherwise wait for its shard of the next layer.
         base._is_fsdp_managed_module = True  # noqa: SLF001
 
-    def division(self, spec: RunSpec, model: nn.Module) -> Division | None:
+    def division(self, spec: RunSpec, model: nn.Module) -> WeightGathering | None:
         """The model is divided later, when the training begins."""
         if spec.world_size == 1:
             return None
         dtype = dtype_of_rollouts(spec)
-        return Division(gathered_weights, {dtype: frozen_digest(model, dtype)} if dist.get_rank() == 0 else {})
+        return WeightGathering(gathered_weights, {dtype: frozen_digest(model, dtype)} if dist.get_rank() == 0 else {})
 
     def saving(
         self,

@@ -172,7 +172,7 @@ class FsdpCheckpointSaver(HostCheckpointSaver):
 
 
 def gathered_weights(model: nn.Module) -> dict[str, torch.Tensor]:
-    """As `parallelism.Division`: one parameter after the other passes through the devices."""
+    """As `parallelism.WeightGathering`: one parameter after the other passes through the devices."""
     found: dict[str, Any] = get_model_state_dict(model, options=_WHOLE_TRAINED)
     # Activation checkpointing wraps layers, whose names the state leaves out; tied weights it has twice.
     names = (name.replace(_WRAPPER, "") for name in trained(model))

@@ -11,15 +11,15 @@ from workers.rank.run_context import Result, RunContext, Stop
 from workers.trainers.distributed import wait_for_all
 from workers.trainers.failures import InvalidConfig
 from workers.trainers.inference.advancing import Advancing
-from workers.trainers.inference.claims import Claims
-from workers.trainers.inference.delivery import Delivery
+from workers.trainers.inference.delivery import OutputDelivery
 from workers.trainers.inference.engine.interface import Interrupted
 from workers.trainers.inference.engines import load_engine
 from workers.trainers.inference.inputs import InputRow, Inputs, Shard, planned
-from workers.trainers.inference.manifest import described_model, write_manifest
-from workers.trainers.inference.parts import Part, part_of, read_part, write_part
+from workers.trainers.inference.output_manifest import described_model, write_manifest
+from workers.trainers.inference.parts import OutputPart, part_of, read_part, write_part
 from workers.trainers.inference.rows import OutputRow
 from workers.trainers.inference.section import inference_of
+from workers.trainers.inference.shard_claims import Claims
 from workers.trainers.inference.tasks.choice import task_of
 from workers.trainers.inference.tasks.requesting import CUSTOM_ID
 from workers.trainers.inference.tasks.task import Task, answer_shard
@@ -67,7 +67,7 @@ class BatchTrainer:
         wait_for_all()
 
     def _lead(self) -> Result:
-        delivery = Delivery(self.context, self._plan, self._section.on_error)
+        delivery = OutputDelivery(self.context, self._plan, self._section.on_error)
         delivery.report()
         for shard, rows in self._shards():
             answered = self._answered(rows, delivery.advance)
@@ -108,13 +108,13 @@ class BatchTrainer:
         except Interrupted:
             return None
 
-    def _collect(self, delivery: Delivery) -> None:
+    def _collect(self, delivery: OutputDelivery) -> None:
         """Hand over what other ranks have finished by now."""
         for number in self._claims.left():
             directory = self._claims.take(number)
             delivery.hand_over(read_part(directory, self._plan[number]), directory)
 
-    def _await_others(self, delivery: Delivery) -> None:
+    def _await_others(self, delivery: OutputDelivery) -> None:
         """Hand over the rest of the other ranks' parts; of a stop only what is finished."""
         self._collect(delivery)
         with self.context.section("answering on other ranks"):
@@ -145,7 +145,7 @@ class BatchTrainer:
             write_manifest(self.context.spec, output, parts, model)
         return output
 
-    def describe(self, output: Path, parts: Sequence[Part], model: Mapping[str, Any]) -> None:
+    def describe(self, output: Path, parts: Sequence[OutputPart], model: Mapping[str, Any]) -> None:
         """Write files beside the parts, for subclasses; ``model`` is what they say of it."""
 
 

@@ -8,12 +8,12 @@ from app.domain.spec.inference import OnRecordError
 from workers.rank.run_context import Progress, RunContext, Saved
 from workers.trainers.inference.error_budget import ErrorBudget
 from workers.trainers.inference.inputs import Shard
-from workers.trainers.inference.parts import Counts, Part, copy_part, read_part
+from workers.trainers.inference.parts import Counts, OutputPart, copy_part, read_part
 
 _POINT_SECONDS = 1.0  # between points of the curves
 
 
-class Delivery:
+class OutputDelivery:
     """Knows every finished part, those of earlier attempts included, whose files lie in the output already."""
 
     def __init__(self, context: RunContext, plan: Sequence[Shard], rule: OnRecordError) -> None:
@@ -41,7 +41,7 @@ class Delivery:
     def counts(self) -> Counts:
         return self._counts
 
-    def hand_over(self, part: Part, directory: Path, write: Callable[[], None] = lambda: None) -> None:
+    def hand_over(self, part: OutputPart, directory: Path, write: Callable[[], None] = lambda: None) -> None:
         """Have ``directory`` filled by ``write``, copied to the output and stored. Raises DataInvalid when too many
         records have no answer, and the error of an earlier part.
         """
@@ -78,7 +78,7 @@ class Delivery:
     def _tokens(self) -> int:
         return self._counts.prompt_tokens + self._counts.completion_tokens
 
-    def _add(self, part: Part) -> None:
+    def _add(self, part: OutputPart) -> None:
         self._budget.spend(part)
         self._counts += part.counts
         del self._open[part.shard.number]

@@ -5,7 +5,7 @@ from typing import Any
 
 from app.domain.spec.inference import FAIL, OnRecordError
 from workers.trainers.failures import DataInvalid
-from workers.trainers.inference.parts import ERRORS_SHOWN, Part
+from workers.trainers.inference.parts import ERRORS_SHOWN, OutputPart
 
 
 class ErrorBudget:
@@ -17,7 +17,7 @@ class ErrorBudget:
         self._failed = 0
         self._first: list[dict[str, Any]] = []
 
-    def spend(self, part: Part) -> None:
+    def spend(self, part: OutputPart) -> None:
         """Add the errors of one part. Raises DataInvalid."""
         self._failed += part.counts.failed
         self._first = sorted([*self._first, *part.errors], key=lambda each: int(each["index"]))[:ERRORS_SHOWN]

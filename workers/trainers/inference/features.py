@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from workers.trainers.inference.batch import BatchTrainer
-from workers.trainers.inference.parts import Part
-from workers.trainers.inference.section import inference_of, pooling_of
+from workers.trainers.inference.parts import OutputPart
+from workers.trainers.inference.pooling import pooling_of
+from workers.trainers.inference.section import inference_of
 
 NAME = "meta.json"
 
@@ -15,7 +16,7 @@ NAME = "meta.json"
 class FeaturesTrainer(BatchTrainer):
     """As a batch, with `meta.json`."""
 
-    def describe(self, output: Path, parts: Sequence[Part], model: Mapping[str, Any]) -> None:
+    def describe(self, output: Path, parts: Sequence[OutputPart], model: Mapping[str, Any]) -> None:
         task, pooling = inference_of(self.context.spec).task, pooling_of(self.context.spec)
         document = {
             "model": model,

@@ -12,7 +12,7 @@ from workers.trainers.data.reading import count_rows, where
 from workers.trainers.data.records import nothing_in
 from workers.trainers.data.selection import FIXED_COLUMNS, selected
 from workers.trainers.data.shapes import Record, RecordMapper
-from workers.trainers.data.sources import Source, sources_of
+from workers.trainers.data.sources import DataSource, sources_of
 from workers.trainers.failures import DataInvalid, InvalidConfig
 from workers.trainers.inference.section import inference_of
 
@@ -119,7 +119,7 @@ def planned(total: int, shard_records: int) -> list[Shard]:
     return [Shard(number, first, min(shard_records, total - first)) for number, first in enumerate(firsts)]
 
 
-def _count(source: Source) -> int:
+def _count(source: DataSource) -> int:
     if source.filters or source.sampling is not None:
         return sum(1 for _ in selected(source))
     whole = sum(count_rows(file, source.format) for file in source.files)

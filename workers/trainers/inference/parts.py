@@ -32,7 +32,7 @@ class Counts:
 
 
 @dataclass(frozen=True)
-class Part:
+class OutputPart:
     """A finished shard: its counts, its first errors as JSON, and the names of its files."""
 
     shard: Shard
@@ -51,7 +51,7 @@ class Part:
         }
 
 
-def part_of(shard: Shard, rows: Sequence[OutputRow]) -> Part:
+def part_of(shard: Shard, rows: Sequence[OutputRow]) -> OutputPart:
     """The part before its files are written."""
     answers = [row.answer for row in rows if row.answer is not None]
     errors = [{"index": row.index, **row.error.to_json()} for row in rows if row.error is not None]
@@ -61,10 +61,10 @@ def part_of(shard: Shard, rows: Sequence[OutputRow]) -> Part:
         completion_tokens=sum(each.completion_tokens for each in answers),
     )
     dimensions = (each.vector.shape[-1] for each in answers if each.vector is not None)
-    return Part(shard, counts, tuple(errors[:ERRORS_SHOWN]), dimension=next(dimensions, None))
+    return OutputPart(shard, counts, tuple(errors[:ERRORS_SHOWN]), dimension=next(dimensions, None))
 
 
-def write_part(directory: Path, writer: PartWriter, part: Part, rows: Sequence[OutputRow]) -> None:
+def write_part(directory: Path, writer: PartWriter, part: OutputPart, rows: Sequence[OutputRow]) -> None:
     """Fill a new ``directory`` with the files of the part."""
     directory.mkdir(parents=True)
     files = writer.write(directory, part.shard, rows)
@@ -73,14 +73,14 @@ def write_part(directory: Path, writer: PartWriter, part: Part, rows: Sequence[O
     (directory / counts_file(part.shard)).write_text(text, encoding="utf-8")
 
 
-def read_part(directory: Path, shard: Shard) -> Part:
+def read_part(directory: Path, shard: Shard) -> OutputPart:
     """A part whose files lie in ``directory``, perhaps among others. Raises CorruptCheckpoint."""
     name = counts_file(shard)
     try:
         document = json.loads((directory / name).read_text(encoding="utf-8"))
         found = Shard(document["shard"], document["first_record"], document["records"])
         errors, files = tuple(document["errors"]), tuple(document["files"])
-        part = Part(found, Counts(**document["counts"]), errors, files, document["dimension"])
+        part = OutputPart(found, Counts(**document["counts"]), errors, files, document["dimension"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CorruptCheckpoint(name, f"the counts of a finished shard can't be read ({error})") from error
     if found != shard:

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from workers.trainers.inference.engine.interface import Refused
+from workers.trainers.inference.engine.interface import RequestRefused
 from workers.trainers.inference.inputs import InputRow
 
 Array = NDArray[np.floating[Any]]
 ID = "id"  # a column that is kept in any case
+RECORD_INVALID = "RECORD_INVALID"  # RecordError.code of a record that the task can't use
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +26,7 @@ class Answer:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     vector: Array | None = None
-    refused: Refused | None = None
+    refused: RequestRefused | None = None
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from workers.trainers.megatron.saving import MegatronCheckpointSaver
 
 
 class MegatronLoop:
-    """As `hf_trainer.loop.training.Loop`; calls the same callbacks as transformers' Trainer, at the same moments."""
+    """As `hf_trainer.loop.training.TrainingLoop`; calls the callbacks of transformers' Trainer, at the same moments."""
 
     def __init__(
         self,

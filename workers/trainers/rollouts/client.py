@@ -12,8 +12,8 @@ from workers.trainers.failures import TrainingFailure
 from workers.trainers.inference.engine.interface import Prompt
 from workers.trainers.rollouts import handshake, requests
 from workers.trainers.rollouts.completer import SamplingOptions
-from workers.trainers.rollouts.places import Place
-from workers.trainers.rollouts.waiting import Waiting
+from workers.trainers.rollouts.places import InstanceAddress
+from workers.trainers.rollouts.waiting import WaitingSection
 from workers.trainers.rollouts.weights import Weights
 from workers.trainers.rollouts.wire import Wire, WireClosed
 
@@ -40,7 +40,7 @@ class RolloutFailed(TrainingFailure):
 
 
 @dataclass
-class Handover:
+class WeightHandover:
     """What handing over weights took, of all requests so far."""
 
     seconds: float = 0.0
@@ -52,21 +52,21 @@ class RolloutClient:
 
     def __init__(
         self,
-        place: Place,
+        place: InstanceAddress,
         local_rank: int,
         secret: bytes,
         *,
         is_leader: bool,
         away_seconds: float = AWAY_SECONDS,
-        waiting: Waiting | None = None,
+        waiting: WaitingSection | None = None,
     ) -> None:
         self.place = place
-        self.handed = Handover()
+        self.handed = WeightHandover()
         self._local_rank = local_rank
         self._secret = secret
         self._is_leader = is_leader
         self._away_seconds = away_seconds
-        self._waiting = waiting or Waiting()
+        self._waiting = waiting or WaitingSection()
         self._waits = ExitStack()  # the section of this client, if it waits
         self._is_waiting = False
         self._abandoned = threading.Event()

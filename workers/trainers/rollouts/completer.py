@@ -14,10 +14,18 @@ from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerB
 from workers.rank.run_context import RunSpec
 from workers.trainers.failures import TrainingFailure
 from workers.trainers.hf_trainer.model.pretrained import precision
-from workers.trainers.inference.engine.generation import Generation, generation_of
-from workers.trainers.inference.engine.interface import LENGTH, STOP, Completion, Prompt, Refused, Sampling, never
-from workers.trainers.inference.engine.refusing import Limits, answer_accepted
-from workers.trainers.inference.engine.sampling import Asked, Running, Sampler
+from workers.trainers.inference.engine.generation import GenerationBackend, generation_of
+from workers.trainers.inference.engine.interface import (
+    LENGTH,
+    STOP,
+    Completion,
+    Prompt,
+    RequestRefused,
+    SamplingParams,
+    never,
+)
+from workers.trainers.inference.engine.refusing import EngineLimits, answer_accepted
+from workers.trainers.inference.engine.sampling import RunningRequest, SampledPrompt, Sampler
 
 _ANY_LENGTH = 1 << 40  # the training's own lengths have been checked
 # The rest of a GPU's memory is for gradients and the optimizer, which come after the first completions.
@@ -62,7 +70,7 @@ class Completer:
         self._tokenizer = tokenizer
         self._spec = spec
         self._gpu_share = gpu_share * spec.gpu_memory_fraction * (spec.gpu_memory_percent or 100) / 100
-        self._generation: Generation | None = None  # found out by the first call
+        self._generation: GenerationBackend | None = None  # found out by the first call
 
     def __call__(self, prompts: Sequence[Prompt], options: SamplingOptions) -> list[tuple[int, ...]]:
         """The tokens of each completion. Raises NotCompleted."""
@@ -70,15 +78,15 @@ class Completer:
         with _at_rest(self._module, self._base, self._spec):
             generation = self._found(options.ends)
             vocabulary = int(self._base.get_input_embeddings().num_embeddings)  # type: ignore[arg-type]
-            limits = Limits(_ANY_LENGTH, vocabulary, generation.longest)
+            limits = EngineLimits(_ANY_LENGTH, vocabulary, generation.longest)
             found = answer_accepted(
-                [Asked(each, sampler) for each in prompts],
+                [SampledPrompt(each, sampler) for each in prompts],
                 lambda each: limits.refuse(each.prompt.tokens, each.sampler.most_tokens),
                 lambda accepted: generation.answer(accepted, never),
             )
         return [_tokens_of(each) for each in found]
 
-    def _found(self, ends: Collection[int]) -> Generation:
+    def _found(self, ends: Collection[int]) -> GenerationBackend:
         if self._generation is None:
             # The library collects garbage after each call, which takes longer than the call when it searches all that
             # modules have made.
@@ -92,7 +100,7 @@ class _WholeTokens(Sampler):
     """Keeps the token that ends a completion, which a policy learns too, and decodes nothing."""
 
     def __init__(self, options: SamplingOptions, tokenizer: PreTrainedTokenizerBase) -> None:
-        sampling = Sampling(
+        sampling = SamplingParams(
             max_new_tokens=options.max_new_tokens,
             temperature=options.temperature,
             top_p=options.top_p,
@@ -102,21 +110,21 @@ class _WholeTokens(Sampler):
         self._last = options.max_new_tokens
         self._final = frozenset(options.ends)
 
-    def add(self, running: Running, token: int) -> None:
+    def add(self, running: RunningRequest, token: int) -> None:
         running.tokens.append(token)
         if token in self._final:
             running.finish_reason = STOP
         elif len(running.tokens) >= self._last:
             running.finish_reason = LENGTH
 
-    def completion(self, running: Running) -> Completion | Refused:
+    def completion(self, running: RunningRequest) -> Completion | RequestRefused:
         if running.finish_reason not in (STOP, LENGTH):
             return super().completion(running)
         return Completion(text="", tokens=tuple(running.tokens), finish_reason=running.finish_reason)
 
 
-def _tokens_of(found: Completion | Refused) -> tuple[int, ...]:
-    if isinstance(found, Refused):
+def _tokens_of(found: Completion | RequestRefused) -> tuple[int, ...]:
+    if isinstance(found, RequestRefused):
         raise NotCompleted(f"a prompt can't be completed: {found.message}")
     return found.tokens
 

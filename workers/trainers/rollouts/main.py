@@ -40,9 +40,9 @@ def _server(spec: RunSpec, environment: Mapping[str, str]) -> RolloutServer:
 
 def _load(spec: RunSpec) -> "RequestHandler":
     # Imported late: the rank listens before torch takes seconds to load.
-    from workers.trainers import distributed, left_out  # noqa: PLC0415
+    from workers.trainers import distributed, hidden_packages  # noqa: PLC0415
 
-    left_out.leave_out([spec.framework], [])
+    hidden_packages.leave_out([spec.framework], [])
     from workers.trainers.rollouts import model  # noqa: PLC0415
 
     distributed.use_devices(spec)

@@ -7,10 +7,10 @@ from itertools import pairwise
 from typing import TypeVar
 
 from workers.trainers.inference.engine.interface import Prompt
-from workers.trainers.rollouts.client import AWAY_SECONDS, Handover, RolloutClient
+from workers.trainers.rollouts.client import AWAY_SECONDS, RolloutClient, WeightHandover
 from workers.trainers.rollouts.completer import SamplingOptions
-from workers.trainers.rollouts.places import Place
-from workers.trainers.rollouts.waiting import Section, Waiting, unannounced
+from workers.trainers.rollouts.places import InstanceAddress
+from workers.trainers.rollouts.waiting import Section, WaitingSection, unannounced
 from workers.trainers.rollouts.weights import Weights
 
 _POLL_SECONDS = 0.2  # for requests that end the wait
@@ -29,7 +29,7 @@ class Rollouts:
 
     def __init__(
         self,
-        places: Sequence[Place],
+        places: Sequence[InstanceAddress],
         secret: bytes,
         *,
         rank: int = 0,
@@ -41,13 +41,17 @@ class Rollouts:
         self._rank = rank
         self._breaks_off = breaks_off
         self._make = partial(
-            RolloutClient, secret=secret, is_leader=rank == 0, away_seconds=away_seconds, waiting=Waiting(section)
+            RolloutClient,
+            secret=secret,
+            is_leader=rank == 0,
+            away_seconds=away_seconds,
+            waiting=WaitingSection(section),
         )
         self._clients: list[RolloutClient] = []  # known after the first call
 
     def complete(
         self, prompts: Sequence[Prompt], options: SamplingOptions, weights: Weights
-    ) -> tuple[list[list[int]], Handover]:
+    ) -> tuple[list[list[int]], WeightHandover]:
         """The tokens of each completion, and what handing over the weights took: the seconds of the slowest rollout,
         the bytes of all. Raises RolloutUnreachable, RolloutFailed and BrokenOff.
         """
@@ -56,7 +60,7 @@ class Rollouts:
         first = self._rank * len(prompts) % len(clients)
         clients = [*clients[first:], *clients[:first]]
         for each in clients:
-            each.handed = Handover()
+            each.handed = WeightHandover()
         parts = split(prompts, len(clients))
         asks = [partial(each.complete, part, options, weights) for each, part in zip(clients, parts, strict=True)]
         try:
@@ -66,7 +70,7 @@ class Rollouts:
             raise
         found = [completion for answer in answers for completion in answer]
         seconds = max(each.handed.seconds for each in clients)
-        return found, Handover(seconds, sum(each.handed.bytes for each in clients))
+        return found, WeightHandover(seconds, sum(each.handed.bytes for each in clients))
 
     def close(self) -> None:
         for each in self._clients:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workers.trainers.rollouts import handshake
-from workers.trainers.rollouts.places import Place, port_file
+from workers.trainers.rollouts.places import InstanceAddress, port_file
 from workers.trainers.rollouts.wire import Wire
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _STRANGERS = 64  # connections at once that have not proven themselves
 class RolloutServer:
     """``ranks``: of this instance, all on this node; the first one listens at ``place`` and says the others' ports."""
 
-    def __init__(self, place: Place, local_rank: int, ranks: int, secret: bytes, directory: Path) -> None:
+    def __init__(self, place: InstanceAddress, local_rank: int, ranks: int, secret: bytes, directory: Path) -> None:
         self._place = place
         self._local_rank = local_rank
         self._ranks = ranks

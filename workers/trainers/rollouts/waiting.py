@@ -13,7 +13,7 @@ def unannounced(name: str, seconds: float) -> AbstractContextManager[None]:
     return nullcontext()
 
 
-class Waiting:
+class WaitingSection:
     """One section for all rollouts that are waited for at once, each on a thread of its own."""
 
     def __init__(self, section: Section = unannounced) -> None:

@@ -3,7 +3,7 @@
 import click
 from click.shell_completion import BashComplete, FishComplete, ShellComplete, ZshComplete
 
-from app.cli.choice import Choice
+from app.cli.choice import SuggestingChoice
 from config.environment import COMPLETION_VARIABLE
 
 PROGRAM = "trainyard"
@@ -11,7 +11,7 @@ SHELLS: dict[str, type[ShellComplete]] = {"bash": BashComplete, "zsh": ZshComple
 
 
 @click.command()
-@click.argument("shell", type=Choice([*SHELLS]))
+@click.argument("shell", type=SuggestingChoice([*SHELLS]))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
     """Print the completion script for SHELL.

@@ -8,9 +8,9 @@ from typing import Any
 
 from app.cli.client.imports.axolotl_data import add_datasets
 from app.cli.client.imports.axolotl_keys import REASONS, SILENT
-from app.cli.client.imports.datasets import Sources
+from app.cli.client.imports.datasets import DraftSources
 from app.cli.client.imports.draft import Draft, Imported
-from app.cli.client.imports.keys import Keys, NotImported
+from app.cli.client.imports.keys import ConfigKeys, NotImported
 from app.cli.client.imports.results import choose_best, evaluate
 from app.cli.client.imports.schedule import apply_optimizer, apply_schedule
 from app.cli.client.imports.sharding import apply_deepspeed, apply_fsdp
@@ -60,7 +60,7 @@ _ADAPTERS = {"lora": "LORA", "qlora": "QLORA"}
 _ATTENTION = {"flash_attention": "flash_attention_2", "sdp_attention": "sdpa", "eager_attention": "eager"}
 
 
-def imported(keys: Keys, folder: Path, *, default_name: str, gpus: int) -> Imported:
+def imported(keys: ConfigKeys, folder: Path, *, default_name: str, gpus: int) -> Imported:
     """The job document. ``folder`` is that of the configuration, for the files that it names.
 
     Raises NotImported for a training that no training type is.
@@ -163,7 +163,7 @@ def _model_kwargs(draft: Draft) -> None:
         kwargs["attn_implementation"] = asked
     elif asked:
         draft.note("attn_implementation", asked, f"the model's default; known: {', '.join(_ATTENTION.values())}")
-    overrides = Keys(keys.take("overrides_of_model_config") or {}, "overrides_of_model_config.")
+    overrides = ConfigKeys(keys.take("overrides_of_model_config") or {}, "overrides_of_model_config.")
     for name in ("rope_scaling", "max_position_embeddings", "attention_dropout"):
         if (value := overrides.take(name)) is not None:
             kwargs[name] = value
@@ -196,7 +196,7 @@ def _trl(draft: Draft) -> None:
     beta = draft.keys.take("rl_beta", draft.keys.take("dpo_beta"))
     if beta is not None:
         draft.set("beta", beta, origin="rl_beta")
-    section = Keys(draft.keys.take("trl") or {}, "trl.")
+    section = ConfigKeys(draft.keys.take("trl") or {}, "trl.")
     for key, ours in _OF_TRL.items():
         if (value := section.take(key)) is not None:
             draft.set(ours, value, origin=f"trl.{key}")
@@ -230,7 +230,7 @@ def _training(draft: Draft) -> None:
 
 def _data(draft: Draft) -> None:
     keys, data = draft.keys, draft.data
-    sources = Sources(draft)
+    sources = DraftSources(draft)
     for key in ("datasets", "pretraining_dataset"):
         given = keys.take(key)
         if key == "pretraining_dataset" and given:

@@ -6,9 +6,9 @@ Their types: https://docs.axolotl.ai/docs/dataset-formats
 from collections.abc import Mapping
 from typing import Any
 
-from app.cli.client.imports.datasets import Sources, located, of_messages, renamed
+from app.cli.client.imports.datasets import DraftSources, located, of_messages, renamed
 from app.cli.client.imports.draft import Draft
-from app.cli.client.imports.keys import Keys
+from app.cli.client.imports.keys import ConfigKeys
 
 _ALPACA = {
     "alpaca": ("instruction", "output"),
@@ -53,14 +53,14 @@ _REASONS = {
 _SILENT = frozenset({"trust_remote_code", "preprocess_shards", "num_proc"})
 
 
-def add_datasets(draft: Draft, sources: Sources, key: str, *, split: str = "train") -> None:
+def add_datasets(draft: Draft, sources: DraftSources, key: str, *, split: str = "train") -> None:
     """Add the data sets of this key. ``split`` is what they are for."""
     for number, entry in enumerate(draft.keys.take(key) or ()):
         place = f"{key}[{number}]"
         if not isinstance(entry, Mapping):
             draft.note(place, entry, "is no mapping with path and type")
             continue
-        keys = Keys(entry, f"{place}.")
+        keys = ConfigKeys(entry, f"{place}.")
         source = _source(draft, keys, place, split)
         mapping = _mapping(draft, keys, place)
         keys.leave_rest(_REASONS, silent=_SILENT)
@@ -68,7 +68,7 @@ def add_datasets(draft: Draft, sources: Sources, key: str, *, split: str = "trai
         sources.add(place, source, mapping)
 
 
-def _source(draft: Draft, keys: Keys, place: str, split: str) -> dict[str, Any]:
+def _source(draft: Draft, keys: ConfigKeys, place: str, split: str) -> dict[str, Any]:
     path, kind = str(keys.take("path", "")), str(keys.take("ds_type", ""))
     files = keys.take("data_files")
     names = [files] if isinstance(files, str) else list(files or ())
@@ -87,7 +87,7 @@ def _source(draft: Draft, keys: Keys, place: str, split: str) -> dict[str, Any]:
     return found
 
 
-def _mapping(draft: Draft, keys: Keys, place: str) -> dict[str, str]:
+def _mapping(draft: Draft, keys: ConfigKeys, place: str) -> dict[str, str]:
     kind = keys.take("type")
     if isinstance(kind, Mapping):
         return _of_user(draft, kind, place)
@@ -108,7 +108,7 @@ def _mapping(draft: Draft, keys: Keys, place: str) -> dict[str, str]:
 
 
 def _of_user(draft: Draft, kind: Mapping[str, Any], place: str) -> dict[str, str]:
-    keys = Keys(kind, f"{place}.type.")
+    keys = ConfigKeys(kind, f"{place}.type.")
     if draft.training_type == "DPO":
         names = {each: str(keys.take(f"field_{each}", each)) for each in ("prompt", "chosen", "rejected")}
     else:
@@ -119,7 +119,7 @@ def _of_user(draft: Draft, kind: Mapping[str, Any], place: str) -> dict[str, str
     return renamed(**names)
 
 
-def _of_conversations(draft: Draft, keys: Keys, *, sharegpt: bool) -> dict[str, str]:
+def _of_conversations(draft: Draft, keys: ConfigKeys, *, sharegpt: bool) -> dict[str, str]:
     named = keys.take("message_property_mappings") or {}
     role = keys.take("message_field_role") or named.get("role") or ("from" if sharegpt else "role")
     content = keys.take("message_field_content") or named.get("content") or ("value" if sharegpt else "content")
@@ -137,7 +137,7 @@ def _of_conversations(draft: Draft, keys: Keys, *, sharegpt: bool) -> dict[str, 
     return of_messages(str(column), str(role), str(content), roles)
 
 
-def _of_preferences(draft: Draft, keys: Keys, kind: str, place: str) -> dict[str, str]:
+def _of_preferences(draft: Draft, keys: ConfigKeys, kind: str, place: str) -> dict[str, str]:
     end = kind.rpartition(".")[2]
     if draft.training_type == "RLHF":
         draft.note(f"{place}.type", kind, "prompts are the column prompt or messages; field_mapping names another one")

@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from app.cli.choice import Choice
+from app.cli.choice import SuggestingChoice
 from app.cli.client.imports.draft import Imported
-from app.cli.client.imports.keys import Keys, LeftOut, NotImported
+from app.cli.client.imports.keys import ConfigKeys, LeftOut, NotImported
 from app.cli.client.submit import project_option, read_document, show_dry_run, submit_document
 from app.cli.connection import server
 from app.cli.output import json_option, print_json
@@ -22,7 +22,7 @@ _OF_LLAMA_FACTORY = ("model_name_or_path", "finetuning_type", "stage", "cutoff_l
 
 @click.command(name="import")
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@click.option("--from", "tool", type=Choice([*TOOLS]), help="Whose it is.  [default: detected by its keys]")
+@click.option("--from", "tool", type=SuggestingChoice([*TOOLS]), help="Whose it is.  [default: detected by its keys]")
 @click.option("--gpus", type=click.IntRange(1), default=1, show_default=True, help="GPUs; both tools leave it out.")
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write the document here.")
 @click.option("--submit", "submits", is_flag=True, help="Submit it.")
@@ -86,7 +86,7 @@ def _write(output: Path, text: str) -> None:
 
 def imported(config: Mapping[str, Any], tool: str, folder: Path, *, default_name: str, gpus: int) -> Imported:
     """The configuration of this tool as a job document. Raises NotImported."""
-    keys = Keys(config)
+    keys = ConfigKeys(config)
     with keys.naming_what_is_no_value():
         found: Imported = importlib.import_module(TOOLS[tool]).imported(
             keys, folder, default_name=default_name, gpus=gpus

@@ -17,7 +17,7 @@ _SHAREGPT_ROLES = {"human": "user", "gpt": "assistant", "system": "system", "use
 
 
 @dataclass
-class Sources:
+class DraftSources:
     """The sources of ``data_config`` with the mapping of their columns."""
 
     draft: Draft

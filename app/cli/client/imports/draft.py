@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.cli.client.imports.keys import Keys, LeftOut
+from app.cli.client.imports.keys import ConfigKeys, LeftOut
 from app.domain.spec.hyperparameters.parsing import TABLES
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
@@ -21,7 +21,7 @@ class Imported:
 
 @dataclass
 class Draft:
-    keys: Keys
+    keys: ConfigKeys
     name: str
     training_type: str = "SFT"
     framework: str = "HF_TRAINER"

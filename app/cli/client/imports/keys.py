@@ -23,7 +23,7 @@ class LeftOut:
     reason: str
 
 
-class Keys:
+class ConfigKeys:
     """One mapping of the configuration. ``null`` is an unset key, in both tools."""
 
     def __init__(self, config: Mapping[str, Any], prefix: str = "") -> None:

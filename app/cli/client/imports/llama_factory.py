@@ -6,9 +6,9 @@ Its options: https://llamafactory.readthedocs.io/en/latest/advanced/arguments.ht
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
-from app.cli.client.imports.datasets import Sources
+from app.cli.client.imports.datasets import DraftSources
 from app.cli.client.imports.draft import Draft, Imported
-from app.cli.client.imports.keys import Keys, NotImported
+from app.cli.client.imports.keys import ConfigKeys, NotImported
 from app.cli.client.imports.llama_factory_data import add_datasets
 from app.cli.client.imports.llama_factory_keys import REASONS, SILENT
 from app.cli.client.imports.results import choose_best, evaluate
@@ -51,7 +51,7 @@ _STAGES = "pt, sft, rm, ppo, dpo"
 _ATTENTION = {"fa2": "flash_attention_2", "sdpa": "sdpa", "disabled": "eager"}
 
 
-def imported(keys: Keys, folder: Path, *, default_name: str, gpus: int) -> Imported:
+def imported(keys: ConfigKeys, folder: Path, *, default_name: str, gpus: int) -> Imported:
     """The job document. ``folder`` is that of the configuration, for the files that it names.
 
     Raises NotImported for a training that no training type is.
@@ -178,7 +178,7 @@ def _training(draft: Draft) -> None:
 
 def _data(draft: Draft, folder: Path) -> None:
     keys, data = draft.keys, draft.data
-    sources = Sources(draft)
+    sources = DraftSources(draft)
     add_datasets(draft, sources, "dataset", folder)
     if not sources.listed:
         raise NotImported("dataset: names no data")

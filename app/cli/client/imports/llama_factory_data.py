@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from app.cli.client.imports.datasets import Sources, located, of_messages, renamed
+from app.cli.client.imports.datasets import DraftSources, located, of_messages, renamed
 from app.cli.client.imports.draft import Draft
-from app.cli.client.imports.keys import Keys, json_object
+from app.cli.client.imports.keys import ConfigKeys, json_object
 
 _INFO = "dataset_info.json"
 _JOINED = "prompt is the column {0} alone: join it with {1} into one column"
@@ -32,7 +32,7 @@ _REASONS = {
 }
 
 
-def add_datasets(draft: Draft, sources: Sources, key: str, folder: Path, *, split: str = "train") -> None:
+def add_datasets(draft: Draft, sources: DraftSources, key: str, folder: Path, *, split: str = "train") -> None:
     """Add the data sets that this key names. ``folder`` is that of the configuration."""
     given = draft.keys.take(key) or []
     names = [name.strip() for name in given.split(",")] if isinstance(given, str) else [str(name) for name in given]
@@ -52,8 +52,8 @@ def add_datasets(draft: Draft, sources: Sources, key: str, folder: Path, *, spli
             sources.listed[-1]["sampling"] = {"count": int(limit)}
 
 
-def _add(draft: Draft, sources: Sources, name: str, entry: Mapping[str, Any], place: Path, split: str) -> None:
-    keys = Keys(entry, f"{name}.")
+def _add(draft: Draft, sources: DraftSources, name: str, entry: Mapping[str, Any], place: Path, split: str) -> None:
+    keys = ConfigKeys(entry, f"{name}.")
     where = str(keys.take("hf_hub_url") or keys.take("file_name") or "")
     is_hub = keys.has("hf_hub_url")
     path = where if is_hub or "://" in where else str(place / where)
@@ -66,7 +66,10 @@ def _add(draft: Draft, sources: Sources, name: str, entry: Mapping[str, Any], pl
         source["sampling"] = {"count": int(count)}
     if split != "train":
         source["split"] = split
-    columns, tags = Keys(keys.take("columns") or {}, f"{name}.columns."), Keys(keys.take("tags") or {}, f"{name}.tags.")
+    columns, tags = (
+        ConfigKeys(keys.take("columns") or {}, f"{name}.columns."),
+        ConfigKeys(keys.take("tags") or {}, f"{name}.tags."),
+    )
     ranks = keys.flag("ranking")
     read = _of_conversations if keys.take("formatting", "alpaca") == "sharegpt" else _of_alpaca
     mapping = read(draft, columns, tags, name, ranks=ranks)
@@ -76,7 +79,7 @@ def _add(draft: Draft, sources: Sources, name: str, entry: Mapping[str, Any], pl
     sources.add(name, source, mapping)
 
 
-def _of_alpaca(draft: Draft, columns: Keys, _tags: Keys, name: str, *, ranks: bool) -> dict[str, str]:
+def _of_alpaca(draft: Draft, columns: ConfigKeys, _tags: ConfigKeys, name: str, *, ranks: bool) -> dict[str, str]:
     prompt, query = str(columns.take("prompt", "instruction")), str(columns.take("query", "input"))
     if draft.pretrains:
         return renamed(text=prompt if columns.has("prompt") else "text")
@@ -90,7 +93,7 @@ def _of_alpaca(draft: Draft, columns: Keys, _tags: Keys, name: str, *, ranks: bo
     return renamed(prompt=prompt, completion=str(columns.take("response", "output")))
 
 
-def _of_conversations(draft: Draft, columns: Keys, tags: Keys, name: str, *, ranks: bool) -> dict[str, str]:
+def _of_conversations(draft: Draft, columns: ConfigKeys, tags: ConfigKeys, name: str, *, ranks: bool) -> dict[str, str]:
     column = str(columns.take("messages", "conversations"))
     role, content = str(tags.take("role_tag", "from")), str(tags.take("content_tag", "value"))
     theirs = {"user": "human", "assistant": "gpt", "system": "system"}

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from app.cli.client.imports.draft import Draft
-from app.cli.client.imports.keys import Keys, json_object
+from app.cli.client.imports.keys import ConfigKeys, json_object
 
 _STAGE = re.compile(r"(?:zero|z|stage)_?([0-3])", re.IGNORECASE)
 _QUANTIZED = "4-bit weights can't be divided: "
@@ -70,8 +70,8 @@ def apply_deepspeed(draft: Draft, value: str | Mapping[str, Any], folder: Path) 
 
 def _said(draft: Draft, config: Mapping[str, Any]) -> tuple[int, bool, bool]:
     """(stage, whether the optimizer is in host memory, whether parameters are) of a configuration of DeepSpeed."""
-    keys = Keys(config, "deepspeed.")
-    zero = Keys(keys.take("zero_optimization") or {}, "deepspeed.zero_optimization.")
+    keys = ConfigKeys(config, "deepspeed.")
+    zero = ConfigKeys(keys.take("zero_optimization") or {}, "deepspeed.zero_optimization.")
     found = int(zero.take("stage", 0)), _offloads(zero, "offload_optimizer"), _offloads(zero, "offload_param")
     keys.leave_rest({"*": _DEFAULTS}, silent=_OF_DEEPSPEED)
     zero.leave_rest({"*": _DEFAULTS}, silent=_OF_ZERO)
@@ -81,7 +81,7 @@ def _said(draft: Draft, config: Mapping[str, Any]) -> tuple[int, bool, bool]:
 
 def apply_fsdp(draft: Draft, options: object, config: Mapping[str, Any]) -> None:
     """``fsdp`` with ``fsdp_config``; names are those of transformers, with or without the prefix ``fsdp_``."""
-    settings = Keys({str(name).removeprefix("fsdp_"): value for name, value in config.items()}, "fsdp_config.")
+    settings = ConfigKeys({str(name).removeprefix("fsdp_"): value for name, value in config.items()}, "fsdp_config.")
     words = options if isinstance(options, list) else str(options or "").split()
     if draft.training_type == "QLORA":
         draft.note("fsdp", options, _QUANTIZED + "DEEPSPEED with zero_stage 2, for devices that hold the base model")
@@ -102,6 +102,6 @@ def apply_fsdp(draft: Draft, options: object, config: Mapping[str, Any]) -> None
     draft.keys.left += settings.left
 
 
-def _offloads(zero: Keys, name: str) -> bool:
+def _offloads(zero: ConfigKeys, name: str) -> bool:
     section = zero.take(name)
     return isinstance(section, Mapping) and section.get("device", "none") not in (None, "none")

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from app.cli.choice import Choice
+from app.cli.choice import SuggestingChoice
 from app.cli.client.inference import results
 from app.cli.client.inference.run import run
 from app.cli.connection import server
@@ -29,7 +29,9 @@ evaluations.add_command(run)
 
 @evaluations.command("list")
 @click.option("--job", "handle", type=JobHandle(), help="Only evaluations of this job's models.")
-@click.option("--status", multiple=True, type=Choice([str(state) for state in JobState], case_sensitive=False))
+@click.option(
+    "--status", multiple=True, type=SuggestingChoice([str(state) for state in JobState], case_sensitive=False)
+)
 @click.option("--project", default="", help="Only evaluations of this project.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
 @full_option

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from app.cli.client.documents.assignments import Assignment, set_option_like
-from app.cli.client.submit import completed, project_option, read_document, show_plan, warn
+from app.cli.client.submit import completed, project_option, read_document, show_inspected_plan, warn, would_fail
 from app.cli.client.watch import EXIT_NOT_COMPLETED, follow_to_end
 from app.cli.connection import server
 from app.cli.output import json_option, print_json
@@ -19,7 +19,11 @@ from trainyard.records import InferenceJob
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False, allow_dash=True))
 @set_option_like("task.max_new_tokens=64")
-@click.option("--dry-run", is_flag=True, help="Validate the job and show the placement plan without submitting it.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Validate the job and its records, and show the placement plan, without submitting it.",
+)
 @click.option("--watch", "watches", is_flag=True, help="Follow the job to its end; exit code 3 unless it completes.")
 @project_option
 @json_option
@@ -34,8 +38,9 @@ def infer(
     document = completed(document, assignments)
     with server(project) as client:
         if dry_run:
-            show_plan(client.inference.dry_run(document, tokens=client_tokens()), as_json=as_json)
-            return
+            plan = client.inference.dry_run(document, tokens=client_tokens(), inspect=True)
+            show_inspected_plan(plan, as_json=as_json)
+            sys.exit(int(would_fail(plan)))
         created = client.inference.create(document, tokens=client_tokens())
         warn(created["warnings"])
         if watches:

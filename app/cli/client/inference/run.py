@@ -3,13 +3,13 @@
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
 from app.cli.client.documents.assignments import Assignment, set_option_like
 from app.cli.client.inference import requests, results
-from app.cli.client.submit import completed, project_option, read_document, show_plan, warn
+from app.cli.client.submit import completed, project_option, read_document, show_inspected_plan, warn, would_fail
 from app.cli.client.watch import EXIT_NOT_COMPLETED, follow_to_end
 from app.cli.connection import server
 from app.cli.output import json_option, print_json, print_json_line
@@ -64,8 +64,7 @@ def run(
             document["model"] = requests.with_whole_id(client, document["model"])
         documents = [document, _other(client, document, against)] if against else [document]
         if dry_run:
-            _show_plans([_plan(client, each) for each in documents], as_json=as_json)
-            return
+            _show_plans([_plan(client, each, inspect=True) for each in documents], as_json=as_json)
         created = _created_both(client, *documents) if against else [_created(client, document)]
         ids = [each["evaluation_id"] for each in created]
         if watches:
@@ -111,16 +110,18 @@ def _created(client: Client, document: Document) -> CreatedEvaluation:
     return created
 
 
-def _plan(client: Client, document: Document) -> DryRun:
-    return client.evaluations.dry_run(document, tokens=client_tokens())
+def _plan(client: Client, document: Document, *, inspect: bool = False) -> DryRun:
+    return client.evaluations.dry_run(document, tokens=client_tokens(), inspect=inspect)
 
 
-def _show_plans(plans: Sequence[DryRun], *, as_json: bool) -> None:
+def _show_plans(plans: Sequence[DryRun], *, as_json: bool) -> NoReturn:
+    """Exit code 1 where one of them would fail."""
     if as_json and len(plans) > 1:
         print_json({"evaluations": plans})
-        return
-    for plan in plans:
-        show_plan(plan, as_json=as_json)
+    else:
+        for plan in plans:
+            show_inspected_plan(plan, as_json=as_json)
+    sys.exit(int(any(map(would_fail, plans))))
 
 
 def _created_both(client: Client, document: Document, other: Document) -> list[CreatedEvaluation]:

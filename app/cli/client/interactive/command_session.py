@@ -6,7 +6,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from app.cli.client.interactive.session_socket import Opened, SessionClosed, SessionError, SessionSocket, connected
+from app.cli.client.interactive.session_socket import (
+    SessionClosed,
+    SessionError,
+    SessionSocket,
+    SessionTicket,
+    connected,
+)
 from trainyard.protocol.interactive import CLOSE, RESIZE, STATUS, STDERR, STDIN, STDOUT
 from trainyard.protocol.session_answers import BadAnswer, read_status
 
@@ -14,7 +20,7 @@ NO_EXIT_CODE = 255  # as ssh does when it is not the command that failed
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CommandOutcome:
     """``exit_code`` is None when the command did not end by itself; the message says why."""
 
     exit_code: int | None
@@ -42,7 +48,7 @@ class Input:
         await self._send(bytes([RESIZE]) + json.dumps({"rows": rows, "columns": columns}).encode())
 
 
-class Ends(Protocol):
+class CallerStreams(Protocol):
     """What a command reads and writes on the caller's side."""
 
     async def feed(self, to: Input) -> None:
@@ -52,7 +58,7 @@ class Ends(Protocol):
         """Write what the command has written to its output, or to its error output."""
 
 
-async def run_command(opened: Opened, ends: Ends) -> Outcome:
+async def run_command(opened: SessionTicket, ends: CallerStreams) -> CommandOutcome:
     """Raises SessionError if the session ends without a word about the command."""
     async with connected(opened) as socket:
         try:
@@ -65,7 +71,7 @@ async def run_command(opened: Opened, ends: Ends) -> Outcome:
             raise _first(found) from None
 
 
-async def _fed(ends: Ends, to: Input) -> None:
+async def _fed(ends: CallerStreams, to: Input) -> None:
     """A command that ends quickly takes no input any more: what became of it is still to be received."""
     try:
         await ends.feed(to)
@@ -73,7 +79,7 @@ async def _fed(ends: Ends, to: Input) -> None:
         pass
 
 
-async def _received(socket: SessionSocket, ends: Ends) -> Outcome:
+async def _received(socket: SessionSocket, ends: CallerStreams) -> CommandOutcome:
     while (message := await socket.receive()) is not None:
         if not message:
             continue
@@ -85,12 +91,12 @@ async def _received(socket: SessionSocket, ends: Ends) -> Outcome:
     raise SessionError(socket.reason)
 
 
-def _outcome(payload: bytes) -> Outcome:
+def _outcome(payload: bytes) -> CommandOutcome:
     try:
         status = read_status(payload)
     except BadAnswer as error:
         raise SessionError("the gateway sent a status that this version does not understand") from error
-    return Outcome(status.exit_code, status.signal or "", status.message)
+    return CommandOutcome(status.exit_code, status.signal or "", status.message)
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

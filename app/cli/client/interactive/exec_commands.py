@@ -9,11 +9,11 @@ from typing import Any
 
 import click
 
-from app.cli.client.interactive.command_session import NO_EXIT_CODE, Ends, Outcome, run_command
-from app.cli.client.interactive.session_socket import Opened, SessionError, open_session
+from app.cli.client.interactive.command_session import NO_EXIT_CODE, CallerStreams, CommandOutcome, run_command
+from app.cli.client.interactive.session_socket import SessionError, SessionTicket, open_session
 from app.cli.client.interactive.terminal import (
     Disconnected,
-    Pipes,
+    StandardStreams,
     Terminal,
     hang_ups_end,
     is_terminal,
@@ -79,7 +79,7 @@ def exec_(*, handle: str, place: Mapping[str, Any], reads: bool, has_terminal: b
         raise click.UsageError("-t needs a terminal as input and output; omit it, or use -i to hand the input on")
     with _own_exit_code():
         opened = _open(handle, EXEC, place, command=list(command), has_terminal=has_terminal)
-        _finish(_run(opened, Terminal() if has_terminal else Pipes(reads=reads)))
+        _finish(_run(opened, Terminal() if has_terminal else StandardStreams(reads=reads)))
 
 
 @click.command()
@@ -115,7 +115,7 @@ def _own_exit_code() -> Iterator[None]:
         raise SessionFailed(printable(str(error))) from error
 
 
-def _open(handle: str, kind: str, place: Mapping[str, Any], *, command: list[str], has_terminal: bool) -> Opened:
+def _open(handle: str, kind: str, place: Mapping[str, Any], *, command: list[str], has_terminal: bool) -> SessionTicket:
     with server() as client:
         job_id = job_id_of(client, handle)
         request = {"command": command, "tty": has_terminal} if kind == EXEC else {}
@@ -128,7 +128,7 @@ def _open(handle: str, kind: str, place: Mapping[str, Any], *, command: list[str
     return opened
 
 
-def _run(opened: Opened, ends: Ends) -> Outcome:
+def _run(opened: SessionTicket, ends: CallerStreams) -> CommandOutcome:
     """The terminal is as before afterwards, whatever happens."""
     with raw() if isinstance(ends, Terminal) else nullcontext():
         try:
@@ -137,7 +137,7 @@ def _run(opened: Opened, ends: Ends) -> Outcome:
             sys.exit(INTERRUPTED)
 
 
-async def _until_ended(opened: Opened, ends: Ends) -> Outcome:
+async def _until_ended(opened: SessionTicket, ends: CallerStreams) -> CommandOutcome:
     running = asyncio.create_task(run_command(opened, ends))
     with hang_ups_end(running):
         await asyncio.wait({running})
@@ -146,7 +146,7 @@ async def _until_ended(opened: Opened, ends: Ends) -> Outcome:
     return running.result()
 
 
-def _finish(outcome: Outcome) -> None:
+def _finish(outcome: CommandOutcome) -> None:
     if outcome.message:
         click.echo(printable(outcome.message), err=True)
     sys.exit(outcome.code_of_process)

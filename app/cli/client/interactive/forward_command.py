@@ -12,7 +12,7 @@ import click
 
 from app.cli.client.interactive.exec_commands import place_options
 from app.cli.client.interactive.forwarded_ports import serve
-from app.cli.client.interactive.session_socket import Opened, open_session
+from app.cli.client.interactive.session_socket import SessionTicket, open_session
 from app.cli.connection import server
 from app.cli.handles import job_argument, job_id_of
 from app.cli.output import printable
@@ -54,7 +54,7 @@ class ForwardType(click.ParamType[Forward]):
 
 
 @dataclass(frozen=True)
-class Target:
+class RemotePort:
     """A port of the job, with the place that the API is asked for: rank, role and index."""
 
     number: int
@@ -92,21 +92,21 @@ def _refuse_early(client: Client, job_id: str) -> None:
         raise click.ClickException(f"{job_id} is {job.status} and does not run; ports are forwarded while it does")
 
 
-def _targets(client: Client, job_id: str, forwards: Iterable[Forward], place: Mapping[str, Any]) -> list[Target]:
+def _targets(client: Client, job_id: str, forwards: Iterable[Forward], place: Mapping[str, Any]) -> list[RemotePort]:
     named = [each.remote for each in forwards if not each.remote.isdecimal()]
     known = {port["name"]: target_of(port, place) for port in client.ports(job_id)} if named else {}
     for name in named:
         if name not in known:
             has = ", ".join(sorted(known)) or "none"
             raise click.ClickException(f"{job_id} has no port named {name!r}; it has: {has}. A number needs no name")
-    return [Target(int(each.remote), place) if each.remote.isdecimal() else known[each.remote] for each in forwards]
+    return [RemotePort(int(each.remote), place) if each.remote.isdecimal() else known[each.remote] for each in forwards]
 
 
-def target_of(port: JobPort, place: Mapping[str, Any]) -> Target:
+def target_of(port: JobPort, place: Mapping[str, Any]) -> RemotePort:
     """A place that was asked for comes before the port's own; a server without roles of ports names none."""
     role = port.get("role")
     is_default = role is not None and place == {"rank": 0}
-    return Target(port["port"], {"rank": 0, "role": role, "index": port["index"]} if is_default else place)
+    return RemotePort(port["port"], {"rank": 0, "role": role, "index": port["index"]} if is_default else place)
 
 
 class _Forwarding:
@@ -117,7 +117,7 @@ class _Forwarding:
         self.ended: ClientError | None = None
         self._over = asyncio.Event()
 
-    async def run(self, targets: Iterable[tuple[int | None, Target]]) -> None:
+    async def run(self, targets: Iterable[tuple[int | None, RemotePort]]) -> None:
         servers = [await self._listen(each.number if local is None else local, each) for local, each in targets]
         try:
             await self._over.wait()
@@ -125,10 +125,10 @@ class _Forwarding:
             for each in servers:
                 each.close()
 
-    async def _listen(self, local: int, target: Target) -> asyncio.Server:
+    async def _listen(self, local: int, target: RemotePort) -> asyncio.Server:
         remote = target.number
 
-        async def opener() -> Opened:
+        async def opener() -> SessionTicket:
             return await asyncio.to_thread(
                 open_session, self._client, self._job_id, kind=PORT_FORWARD, port=remote, **target.place
             )

@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from app.cli.client.interactive.session_socket import CHUNK_BYTES, Opened, SessionError, SessionSocket, connected
+from app.cli.client.interactive.session_socket import CHUNK_BYTES, SessionError, SessionSocket, SessionTicket, connected
 
 
-async def carry(opened: Opened, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def carry(opened: SessionTicket, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Carry bytes both ways until the job's side ends; the end of ours is an empty message.
 
     Raises SessionError for a port that cannot be reached.
@@ -47,7 +47,7 @@ async def _send(reader: asyncio.StreamReader, socket: SessionSocket) -> None:
 
 
 async def serve(
-    host: str, port: int, opener: Callable[[], Awaitable[Opened]], failed: Callable[[Exception], None]
+    host: str, port: int, opener: Callable[[], Awaitable[SessionTicket]], failed: Callable[[Exception], None]
 ) -> asyncio.Server:
     """Listen on this machine; each connection becomes one to the job. ``failed`` hears of those that fail."""
 

@@ -1,7 +1,7 @@
 """`trainyard ports`, and the address of a port for the browser."""
 
 import http.client
-from typing import Any
+from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 import click
@@ -33,7 +33,7 @@ def ports(*, handle: str, as_json: bool) -> None:
     print_table(columns, rows, empty=f"{job_id} names no ports")
 
 
-def _row(port: Any, *, of_roles: bool) -> tuple[Any, ...]:  # noqa: ANN401 – a record of the client
+def _row(port: Mapping[str, object], *, of_roles: bool) -> tuple[object, ...]:
     role = f"{port['role']} {port['index']}" if port.get("role") else ""
     return port["name"], port["port"], *((role,) if of_roles else ()), port["protocol"], port.get("url") or ""
 

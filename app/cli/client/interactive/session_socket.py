@@ -29,7 +29,7 @@ class SessionClosed(SessionError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Opened:
+class SessionTicket:
     """A session that the API has made. The ticket is valid for a minute, and once."""
 
     session_id: str
@@ -38,15 +38,15 @@ class Opened:
     recorded: bool = False
 
 
-Opener = Callable[..., Opened]
+Opener = Callable[..., SessionTicket]
 """Makes a session of a job: kind, and the fields of its request."""
 
 
-def open_session(client: Client, job_id: str, *, kind: str, **request: Any) -> Opened:
+def open_session(client: Client, job_id: str, *, kind: str, **request: Any) -> SessionTicket:
     """Asks the API for a session. Raises ClientError."""
     made = client.create_session(job_id, kind=kind, **request)
     session = made["session"]
-    return Opened(
+    return SessionTicket(
         session_id=session["session_id"], url=made["url"], ticket=made["ticket"], recorded=session["recorded"]
     )
 
@@ -88,7 +88,7 @@ class SessionSocket:
 
 
 @asynccontextmanager
-async def connected(opened: Opened) -> AsyncIterator[SessionSocket]:
+async def connected(opened: SessionTicket) -> AsyncIterator[SessionSocket]:
     """The session's socket. Raises SessionError for a gateway that is away or refuses."""
     headers = {"Authorization": f"Bearer {opened.ticket}"}
     request = HTTPRequest(opened.url, headers=headers, connect_timeout=CONNECT_SECONDS, request_timeout=CONNECT_SECONDS)

@@ -32,7 +32,7 @@ RENAME = b"posix-rename@openssh.com"
 FSYNC = b"fsync@openssh.com"
 
 
-class Refused(Exception):
+class SftpError(Exception):
     """``code`` of the protocol, and words."""
 
     def __init__(self, code: int, text: str) -> None:
@@ -40,7 +40,7 @@ class Refused(Exception):
         self.code, self.text = code, text
 
 
-class Message:
+class SftpReader:
     """Reads the fields of a request."""
 
     def __init__(self, data: bytes) -> None:
@@ -78,7 +78,7 @@ class Message:
     def _take(self, count: int) -> bytes:
         piece = self._data[self._at : self._at + count]
         if len(piece) < count:
-            raise Refused(BAD_MESSAGE, "the message is too short")
+            raise SftpError(BAD_MESSAGE, "the message is too short")
         self._at += count
         return piece
 
@@ -114,7 +114,7 @@ class Server:
         self._reading, self._writing = reading, writing
         self._count = 0
         self._handles: dict[bytes, Handle] = {}
-        self._requests: dict[int, Callable[[Message], Reply]] = {
+        self._requests: dict[int, Callable[[SftpReader], Reply]] = {
             3: self.open,
             4: self.close,
             5: self.read,
@@ -144,21 +144,21 @@ class Server:
             length = struct.unpack(">I", head)[0]
             if not 1 <= length <= MOST_MESSAGE:
                 return
-            message = Message(self._reading.read(length))
+            message = SftpReader(self._reading.read(length))
             kind = message.byte()
             if kind == 1:
                 self._send(2, struct.pack(">I", 3) + packed(RENAME) + packed(b"1") + packed(FSYNC) + packed(b"1"))
                 continue
             self._answer(kind, message)
 
-    def _answer(self, kind: int, message: Message) -> None:
+    def _answer(self, kind: int, message: SftpReader) -> None:
         number = message.number()
         try:
             action = self._requests.get(kind)
             if action is None:
-                raise Refused(UNSUPPORTED, "not supported")
+                raise SftpError(UNSUPPORTED, "not supported")
             self._reply(number, *(action(message) or (STATUS, self._status(OK, "done"))))
-        except Refused as error:
+        except SftpError as error:
             self._reply(number, STATUS, self._status(error.code, error.text))
         except OSError as error:
             codes = {errno.ENOENT: NO_SUCH_FILE, errno.EACCES: DENIED, errno.EPERM: DENIED, errno.EROFS: DENIED}
@@ -185,54 +185,54 @@ class Server:
         self._handles[handle] = what
         return HANDLE, packed(handle)
 
-    def _file(self, message: Message) -> int:
+    def _file(self, message: SftpReader) -> int:
         found = self._handles.get(message.text())
         if not isinstance(found, int):
-            raise Refused(FAILURE, "no such open file")
+            raise SftpError(FAILURE, "no such open file")
         return found
 
-    def open(self, message: Message) -> Reply:
+    def open(self, message: SftpReader) -> Reply:
         path, flags, given = message.text(), message.number(), message.attributes()
         mode = {READ: os.O_RDONLY, WRITE: os.O_WRONLY, READ | WRITE: os.O_RDWR}.get(flags & (READ | WRITE))
         if mode is None:
-            raise Refused(BAD_MESSAGE, "neither reading nor writing")
+            raise SftpError(BAD_MESSAGE, "neither reading nor writing")
         for flag, bit in ((APPEND, os.O_APPEND), (CREATE, os.O_CREAT), (TRUNCATE, os.O_TRUNC), (EXCLUSIVE, os.O_EXCL)):
             mode |= bit if flags & flag else 0
         return self._new_handle(os.open(path, mode | os.O_CLOEXEC, given.get("mode", 0o666) & 0o7777))
 
-    def close(self, message: Message) -> None:
+    def close(self, message: SftpReader) -> None:
         found = self._handles.pop(message.text(), None)
         if found is None:
-            raise Refused(FAILURE, "no such handle")
+            raise SftpError(FAILURE, "no such handle")
         if isinstance(found, int):
             os.close(found)
 
-    def read(self, message: Message) -> Reply:
+    def read(self, message: SftpReader) -> Reply:
         file, at, count = self._file(message), message.long(), message.number()
         data = os.pread(file, min(count, MOST_READ), at)
         if not data:
-            raise Refused(EOF, "end of file")
+            raise SftpError(EOF, "end of file")
         return DATA, packed(data)
 
-    def write(self, message: Message) -> None:
+    def write(self, message: SftpReader) -> None:
         file, at, data = self._file(message), message.long(), message.text()
         while data:
             written = os.pwrite(file, data, at)
             data, at = data[written:], at + written
 
-    def lstat(self, message: Message) -> Reply:
+    def lstat(self, message: SftpReader) -> Reply:
         return ATTRIBUTES, attributes_of(os.lstat(message.text()))
 
-    def stat(self, message: Message) -> Reply:
+    def stat(self, message: SftpReader) -> Reply:
         return ATTRIBUTES, attributes_of(os.stat(message.text()))
 
-    def fstat(self, message: Message) -> Reply:
+    def fstat(self, message: SftpReader) -> Reply:
         return ATTRIBUTES, attributes_of(os.fstat(self._file(message)))
 
-    def setstat(self, message: Message) -> None:
+    def setstat(self, message: SftpReader) -> None:
         self._set(message.text(), message.attributes())
 
-    def fsetstat(self, message: Message) -> None:
+    def fsetstat(self, message: SftpReader) -> None:
         self._set(self._file(message), message.attributes())
 
     @staticmethod
@@ -246,17 +246,17 @@ class Server:
         if "owner" in given:
             os.chown(what, *given["owner"])
 
-    def opendir(self, message: Message) -> Reply:
+    def opendir(self, message: SftpReader) -> Reply:
         path = message.text()
         return self._new_handle((path, [b".", b"..", *sorted(os.listdir(path))]))
 
-    def readdir(self, message: Message) -> Reply:
+    def readdir(self, message: SftpReader) -> Reply:
         found = self._handles.get(message.text())
         if not isinstance(found, tuple):
-            raise Refused(FAILURE, "no such open directory")
+            raise SftpError(FAILURE, "no such open directory")
         path, names = found
         if not names:
-            raise Refused(EOF, "end of directory")
+            raise SftpError(EOF, "end of directory")
         now = names[:NAMES_AT_ONCE]
         del names[:NAMES_AT_ONCE]
         entries = []
@@ -268,42 +268,42 @@ class Server:
             entries.append(packed(name) + packed(long_name(name, is_at)) + attributes_of(is_at))
         return NAME, struct.pack(">I", len(entries)) + b"".join(entries)
 
-    def remove(self, message: Message) -> None:
+    def remove(self, message: SftpReader) -> None:
         os.unlink(message.text())
 
-    def mkdir(self, message: Message) -> None:
+    def mkdir(self, message: SftpReader) -> None:
         path, given = message.text(), message.attributes()
         os.mkdir(path, given.get("mode", 0o777) & 0o7777)
 
-    def rmdir(self, message: Message) -> None:
+    def rmdir(self, message: SftpReader) -> None:
         os.rmdir(message.text())
 
-    def realpath(self, message: Message) -> Reply:
+    def realpath(self, message: SftpReader) -> Reply:
         path = os.path.realpath(message.text() or b".")
         return NAME, struct.pack(">I", 1) + packed(path) + packed(path) + struct.pack(">I", 0)
 
-    def rename(self, message: Message) -> None:
+    def rename(self, message: SftpReader) -> None:
         old, new = message.text(), message.text()
         if os.path.lexists(new):
-            raise Refused(FAILURE, "the new name exists")
+            raise SftpError(FAILURE, "the new name exists")
         os.rename(old, new)
 
-    def readlink(self, message: Message) -> Reply:
+    def readlink(self, message: SftpReader) -> Reply:
         path = os.readlink(message.text())
         return NAME, struct.pack(">I", 1) + packed(path) + packed(path) + struct.pack(">I", 0)
 
-    def symlink(self, message: Message) -> None:
+    def symlink(self, message: SftpReader) -> None:
         target, path = message.text(), message.text()  # in OpenSSH's order
         os.symlink(target, path)
 
-    def extended(self, message: Message) -> None:
+    def extended(self, message: SftpReader) -> None:
         name = message.text()
         if name == RENAME:
             os.replace(message.text(), message.text())
         elif name == FSYNC:
             os.fsync(self._file(message))
         else:
-            raise Refused(UNSUPPORTED, "not supported")
+            raise SftpError(UNSUPPORTED, "not supported")
 
 
 if __name__ == "__main__":

@@ -19,13 +19,13 @@ from app.cli.client.interactive import sftp_program
 from app.cli.client.interactive.command_session import Input, run_command
 from app.cli.client.interactive.exec_commands import RECORDED
 from app.cli.client.interactive.forwarded_ports import carry
-from app.cli.client.interactive.session_socket import CHUNK_BYTES, Opened, SessionError, open_session
+from app.cli.client.interactive.session_socket import CHUNK_BYTES, SessionError, SessionTicket, open_session
 from app.cli.client.interactive.terminal import DEFAULT_SIZE, DEFAULT_TERM, MOST_CELLS
 from app.domain.interactive import EXEC, OF_SSH, PORT_FORWARD, SHELL
 from config.environment import user_cache_directory
 from trainyard.client import Client, ClientError
 
-Open = Callable[..., Awaitable[Opened]]
+Open = Callable[..., Awaitable[SessionTicket]]
 LOOPBACK = ("localhost", "127.0.0.1", "::1", "ip6-localhost")
 NO_EXIT_CODE = 255
 _KEY_TYPE = "ssh-ed25519"
@@ -34,7 +34,7 @@ _KEY_TYPE = "ssh-ed25519"
 async def serve_ssh(connection: socket.socket, client: Client, job_id: str, place: Mapping[str, Any]) -> None:
     """Speaks SSH on the connection until it is closed. ``place``: rank, role and index of the API's request."""
 
-    async def opens(**request: Any) -> Opened:
+    async def opens(**request: Any) -> SessionTicket:
         return await asyncio.to_thread(open_session, client, job_id, **place, **request)
 
     try:

@@ -53,7 +53,7 @@ class Escapes:
         return bytes(passed)
 
 
-class Pipes:
+class StandardStreams:
     """The standard streams of this process; ``reads``: whether the command gets the input."""
 
     def __init__(self, *, reads: bool) -> None:

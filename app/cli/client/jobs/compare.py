@@ -5,7 +5,7 @@ from typing import Any, Literal, cast
 
 import click
 
-from app.cli.choice import Choice
+from app.cli.choice import SuggestingChoice
 from app.cli.connection import local_option, server
 from app.cli.handles import job_ids_of, jobs_argument
 from app.cli.output import duration, json_option, print_json, print_table, short_id
@@ -29,7 +29,7 @@ def _checked_metrics(ctx: click.Context, param: click.Parameter, values: tuple[s
     callback=_checked_metrics,
     help="Only this one; repeatable. Default: those of most jobs.",
 )
-@click.option("--by", type=Choice(AXES), default="step", show_default=True, help="Axis of curves in JSON.")
+@click.option("--by", type=SuggestingChoice(AXES), default="step", show_default=True, help="Axis of curves in JSON.")
 @local_option
 @json_option
 def compare(*, handles: tuple[str, ...], metrics: tuple[str, ...], by: str, as_json: bool) -> None:

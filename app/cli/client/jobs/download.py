@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 
 import click
 
-from app.cli.choice import Choice
+from app.cli.choice import SuggestingChoice
 from app.cli.connection import local_option, server
 from app.cli.handles import job_argument, job_id_of
 from app.cli.output import json_option, print_json, short_id
@@ -17,7 +17,7 @@ from trainyard._client.downloads import TAG, UNFINISHED
 from trainyard.client import Client, ClientError, Job
 from trainyard.records import Artifact
 
-KINDS = ("model", "tensorboard", "wandb", "diagnostics", "all")
+KINDS = ("model", "nodes", "tensorboard", "wandb", "diagnostics", "all")
 AT_ONCE = 4
 MEGABYTE = 1_000_000
 
@@ -30,7 +30,7 @@ MEGABYTE = 1_000_000
     type=click.Path(path_type=Path, file_okay=False),
     help="The folder for the files.  [default: the job's name, here; with its id where another job's are there]",
 )
-@click.option("--kind", type=Choice(KINDS), help="Which files.  [default: model, or all where PATH is given]")
+@click.option("--kind", type=SuggestingChoice(KINDS), help="Which files.  [default: model, or all where PATH is given]")
 @local_option
 @json_option
 def download(*, handle: str, paths: tuple[str, ...], to: Path | None, kind: str | None, as_json: bool) -> None:

@@ -85,7 +85,7 @@ for command in (cancel, pause, resume, retry, preempt, change, checkpoint, compa
     jobs.add_command(command)
 
 
-def _row(job: Job, *, full: bool) -> tuple[Any, ...]:
+def _row(job: Job, *, full: bool) -> tuple[object, ...]:
     placed = scheduling(job)
     return (
         short_id(job.job_id, full=full),

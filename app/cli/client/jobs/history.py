@@ -49,16 +49,16 @@ def attempts(*, handle: str, as_json: bool) -> None:
     print_table(heads, map(_attempt_row, found), empty="no attempts")
 
 
-def row_of(event: Mapping[str, Any]) -> tuple[Any, ...]:
+def row_of(event: Mapping[str, Any]) -> tuple[str | None, ...]:
     return (_short(event["at"]), event["type"], event["to_status"], event["actor"], event["message"])
 
 
 def _line(event: Mapping[str, Any]) -> str:
-    at, *rest = row_of(event)
-    return printable("  ".join([at, *(str(part) for part in rest if part)]))
+    parts = row_of(event)
+    return printable("  ".join(part for part in parts if part))
 
 
-def _attempt_row(attempt: Attempt) -> tuple[Any, ...]:
+def _attempt_row(attempt: Attempt) -> tuple[object, ...]:
     started, ended = attempt["started_at"], attempt["ended_at"]
     steps = f"{attempt['start_step']}–{attempt['end_step']}" if attempt["end_step"] is not None else ""
     return (

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from app.cli.choice import Choice
+from app.cli.choice import SuggestingChoice
 from app.cli.client.recipes.recipe_name import RecipeName
 from app.cli.lazy_group import LazyGroup
 from app.cli.output import json_option, print_json, print_table
@@ -27,8 +27,8 @@ def recipes() -> None:
 
 
 @click.command(name="list")
-@click.option("--method", type=Choice(METHODS, case_sensitive=False), help="Only this training method.")
-@click.option("--family", type=Choice(FAMILIES, case_sensitive=False), help="Only models of this family.")
+@click.option("--method", type=SuggestingChoice(METHODS, case_sensitive=False), help="Only this training method.")
+@click.option("--family", type=SuggestingChoice(FAMILIES, case_sensitive=False), help="Only models of this family.")
 @click.option(
     "--gpu-memory",
     type=click.IntRange(1),

@@ -12,7 +12,7 @@ HEADS = (
 )
 
 
-def row(service: Service) -> tuple[Any, ...]:
+def row(service: Service) -> tuple[object, ...]:
     """Of the list of services, under ``HEADS``."""
     asked = f"{age(service['requested_at'])} ago" if service["requested_at"] else "never"
     numbers = (service["in_flight"], service["waiting"])
@@ -79,7 +79,7 @@ def _maker(service: Service) -> str:
     return service["created_by_name"] or service["created_by"]
 
 
-def replica_row(replica: Replica) -> tuple[Any, ...]:
+def replica_row(replica: Replica) -> tuple[object, ...]:
     """(number, job, revision, state, node, since when it answers, why not)."""
     state = "draining" if replica["is_draining"] and replica["status"] == "SERVING" else replica["status"]
     since = f"{age(replica['answers_since'])}" if replica["answers"] and replica["answers_since"] else ""

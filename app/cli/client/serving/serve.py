@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from app.cli.choice import Choice
+from app.cli.choice import SuggestingChoice
 from app.cli.client.documents.assignments import Assignment, set_option_like
 from app.cli.client.inference.requests import model_of, with_whole_id
 from app.cli.client.serving import facts
@@ -38,7 +38,9 @@ def _name(_context: click.Context, _parameter: click.Parameter, value: str) -> s
 @click.option("--name", default="", callback=_name, help="What requests call it.")
 @click.option("--file", type=_FILE, help="A service in JSON or YAML; options replace its parts.")
 @set_option_like("limits.max_output_tokens=512")
-@click.option("--task", type=Choice(TASKS), help="generate: chat and completions; embed: embeddings; score: rerank.")
+@click.option(
+    "--task", type=SuggestingChoice(TASKS), help="generate: chat and completions; embed: embeddings; score: rerank."
+)
 @click.option("--min", "least", type=click.IntRange(min=0), help="Replicas that always run; default 1.")
 @click.option("--max", "most", type=click.IntRange(min=1), help="Most replicas; default as many as --min.")
 @resource_option

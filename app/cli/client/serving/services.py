@@ -4,7 +4,7 @@ from itertools import islice
 
 import click
 
-from app.cli.choice import Choice
+from app.cli.choice import SuggestingChoice
 from app.cli.client.serving import facts
 from app.cli.connection import server
 from app.cli.output import json_option, print_fields, print_json, print_table, printable
@@ -19,7 +19,9 @@ def services() -> None:
 
 
 @services.command("list")
-@click.option("--status", multiple=True, type=Choice(STATES, case_sensitive=False), help="Default: all but ENDED.")
+@click.option(
+    "--status", multiple=True, type=SuggestingChoice(STATES, case_sensitive=False), help="Default: all but ENDED."
+)
 @click.option("--project", default="", help="Only services of this project.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
 @json_option

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from app.cli.choice import Choice
+from app.cli.choice import SuggestingChoice
 from app.cli.client.documents.assignments import Assignment, assign, set_option_like
 from app.cli.client.submit import read_document, warn
 from app.cli.client.sweeps.watch import watch_to_end
@@ -54,7 +54,7 @@ class _Parallel(click.ParamType[int | str]):
 
 def _budget_options(command: Command) -> Command:
     """An option for each part of the budget, and one that removes each bound."""
-    running = Choice(("finish", "cancel"))
+    running = SuggestingChoice(("finish", "cancel"))
     command = click.option("--running", type=running, help="What becomes of running trials when it is used up.")(
         command
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from app.cli.choice import Choice
+from app.cli.choice import SuggestingChoice
 from app.cli.client.submit import warn
 from app.cli.client.sweeps import table
 from app.cli.client.sweeps.changes import change, fork
@@ -37,7 +37,9 @@ def sweep() -> None:
 
 
 @sweep.command("list")
-@click.option("--status", multiple=True, type=Choice([str(state) for state in SweepState], case_sensitive=False))
+@click.option(
+    "--status", multiple=True, type=SuggestingChoice([str(state) for state in SweepState], case_sensitive=False)
+)
 @click.option("--project", default="", help="Only sweeps of this project.")
 @click.option("--name", default="", help="Only sweeps of this name.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
@@ -80,7 +82,9 @@ def show(sweep_id: str, as_json: bool) -> None:  # noqa: FBT001
 
 @sweep.command()
 @sweep_argument
-@click.option("--state", multiple=True, type=Choice([str(state) for state in TrialState], case_sensitive=False))
+@click.option(
+    "--state", multiple=True, type=SuggestingChoice([str(state) for state in TrialState], case_sensitive=False)
+)
 @click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True)
 @json_option
 def trials(sweep_id: str, state: tuple[str, ...], limit: int, as_json: bool) -> None:  # noqa: FBT001
@@ -234,7 +238,7 @@ def _request(send: Callable[[Client], Sweep], *, as_json: bool) -> None:
     print_json(found) if as_json else click.echo(f"{found['sweep_id']} {found['status']}")
 
 
-def _counts(found: Sweep) -> tuple[Any, ...]:
+def _counts(found: Sweep) -> tuple[object, ...]:
     most = (found["document"].get("budget") or {}).get("max_trials")
     trials_made = f"{found['trials']}/{most}" if most else found["trials"]
     return trials_made, table.best(found).removeprefix("best "), found["device_hours"], age(found["created_at"])

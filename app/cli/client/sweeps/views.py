@@ -66,7 +66,7 @@ class TableView:
         return Group(*lines, drawn, *([Text(printable(progress), no_wrap=True)] if progress else []))
 
 
-class LineView:
+class SweepLineView:
     """Prints one line for each trial that starts, is compared at a rung, or ends, and for each state of the sweep."""
 
     def __init__(self) -> None:
@@ -118,7 +118,7 @@ class LineView:
         self.say(f"{time.strftime('%H:%M:%S')}  {text}")
 
 
-class JsonView:
+class SweepJsonView:
     """Prints the whole sweep as one JSON line whenever it changed."""
 
     def __init__(self) -> None:

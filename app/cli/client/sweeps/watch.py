@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from app.cli.client.sweeps import table
-from app.cli.client.sweeps.views import JsonView, LineView, Snapshot, TableView
+from app.cli.client.sweeps.views import Snapshot, SweepJsonView, SweepLineView, TableView
 from app.cli.client.watch import EXIT_NOT_COMPLETED, View, poll_to_end
 from app.cli.connection import server
 from app.cli.output import json_option, printable
@@ -29,7 +29,7 @@ def watch(sweep_id: str, as_json: bool) -> None:  # noqa: FBT001
 
 def watch_to_end(client: Client, sweep_id: str, *, as_json: bool = False) -> None:
     """Follow the sweep to its end, print its outcome, and exit with the matching code."""
-    view: View[Snapshot] = JsonView() if as_json else TableView() if sys.stdout.isatty() else LineView()
+    view: View[Snapshot] = SweepJsonView() if as_json else TableView() if sys.stdout.isatty() else SweepLineView()
     sweep = None
     try:
         sweep = follow(client, sweep_id, view)

@@ -14,7 +14,7 @@ from app.http.idempotency import ReplyRecorder
 from app.schemas.spec.field_verdicts import warning
 from app.services.rows import Session
 from app.services.sweeps import creation
-from app.services.sweeps.creation import Created, SweepOrigin
+from app.services.sweeps.creation import CreatedSweep, SweepOrigin
 
 
 def create(project_id: str, body: Mapping[str, Any], translate: Callable[[Mapping[str, Any]], Native]) -> Reply:
@@ -28,7 +28,7 @@ def create(project_id: str, body: Mapping[str, Any], translate: Callable[[Mappin
         warnings=[*search.warnings, *native.warnings, *_no_board(body)],
     )
 
-    def shown(session: Session, created: Created) -> Reply:
+    def shown(session: Session, created: CreatedSweep) -> Reply:
         warnings = [search.naming.line(line) if line.startswith("job.") else line for line in created.warnings]
         return Reply(lookup.shown_new_search(session, created.sweep), 201, warnings=warnings)
 

@@ -32,7 +32,7 @@ def table_of(spec: SweepSpec, names: Mapping[str, str], trials: Sequence[TrialDe
 
 def _row(spec: SweepSpec, names: Mapping[str, str], found: TrialDetails) -> list[str]:
     trial, job = found.trial, found.job
-    values = [str(each) for each in trial.objectives or [""] * len(spec.objectives)]
+    values = [str(each) for each in trial.objectives or ()] or [""] * len(spec.objectives)
     config = {names.get(name, name): value for name, value in trial.values.items()}
     step = trial.step or (job.current_step if job is not None else 0)
     return [

@@ -8,7 +8,7 @@ from flask import Response, request
 
 from app.compat.ome.api import tables
 from app.compat.ome.api.selectors import selected
-from app.compat.ome.api.sources import Group, ListOptions, Object, Source
+from app.compat.ome.api.sources import ListOptions, Object, ObjectGroup, ObjectSource
 from app.compat.ome.api.watches import watched
 from app.compat.ome.from_native import resource_version
 from app.domain.errors import InvalidRequest
@@ -19,7 +19,7 @@ from app.http.envelope import Reply
 _PART = "~"  # in a continue token, before the number of objects already returned of an incomplete group
 
 
-def list_or_watch(source: Source, query: Mapping[str, Any]) -> Reply | Response:
+def list_or_watch(source: ObjectSource, query: Mapping[str, Any]) -> Reply | Response:
     """The selected objects of the source as a list, or with ``watch`` as a stream of their changes."""
     tabulate = _tabulate()
     if query["watch"]:
@@ -27,7 +27,7 @@ def list_or_watch(source: Source, query: Mapping[str, Any]) -> Reply | Response:
     return list_reply(source, query)
 
 
-def list_reply(source: Source, query: Mapping[str, Any]) -> Reply:
+def list_reply(source: ObjectSource, query: Mapping[str, Any]) -> Reply:
     """The resourceVersion is the time before the query: later changes may be missing from the list."""
     started, limit = utc_now(), query["limit"]
     is_selected = selected(query["labelSelector"], query["fieldSelector"])
@@ -52,7 +52,7 @@ def object_reply(found: Object, status: int = 200, warnings: Sequence[str] = ())
     return Reply(found if tabulate is None else _as_table(found, tabulate), status, warnings=warnings)
 
 
-def _after(groups: Iterable[Group], after: str, returned: int) -> Iterator[tuple[str, Object]]:
+def _after(groups: Iterable[ObjectGroup], after: str, returned: int) -> Iterator[tuple[str, Object]]:
     """Objects, each with its continue token: the last group returned whole, and how many objects of the next one."""
     for group in groups:
         for number, each in enumerate(group.objects, 1):

@@ -8,7 +8,15 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from app.compat.ome.api import lookup
-from app.compat.ome.api.sources import Group, ListOptions, Object, Source, bad_position, groups_of_objects, newest_job
+from app.compat.ome.api.sources import (
+    ListOptions,
+    Object,
+    ObjectGroup,
+    ObjectSource,
+    bad_position,
+    groups_of_objects,
+    newest_job,
+)
 from app.compat.ome.api.sweep_sources import newest_of_sweeps
 from app.compat.ome.from_native import events_of, is_deleted
 from app.compat.ome.sweep_objects import events_of_sweep
@@ -26,11 +34,11 @@ _CHUNK = 200  # events whose jobs are looked up in one query
 Event = TypeVar("Event", JobEvent, SweepEvent)
 
 
-def source_of(namespace: str, job: str | None) -> Source:
+def source_of(namespace: str, job: str | None) -> ObjectSource:
     """The events of the job with this name, or of all jobs."""
     list_groups = _list_groups if job is None else groups_of_objects(partial(_of_one, namespace=namespace, name=job))
     existing = None if job is not None else _existing
-    return Source(kind="Event", list_groups=list_groups, newest=_newest, existing=existing, api_version="v1")
+    return ObjectSource(kind="Event", list_groups=list_groups, newest=_newest, existing=existing, api_version="v1")
 
 
 def _newest(session: Session) -> tuple[Any, ...]:
@@ -45,7 +53,7 @@ def _existing(session: Session, ids: Collection[str]) -> set[str]:
     return history.existing_events(session, ids) | sweep_history.existing_events(session, ids)
 
 
-def _list_groups(session: Session, options: ListOptions) -> Iterator[Group]:
+def _list_groups(session: Session, options: ListOptions) -> Iterator[ObjectGroup]:
     """In the order of their ids, which sort by time."""
     who, after, since = caller(), options.after, options.since
     if after and not _EVENT_ID.fullmatch(after):
@@ -68,23 +76,23 @@ def _behind(read: Callable[[str], Sequence[Event]], event_id: str) -> Iterator[E
         event_id = found[-1].id
 
 
-def _grouped(session: Session, events: Iterator[JobEvent]) -> Iterator[Group]:
+def _grouped(session: Session, events: Iterator[JobEvent]) -> Iterator[ObjectGroup]:
     """A group per event, in their order, without events of deleted jobs."""
     while chunk := list(islice(events, _CHUNK)):
         jobs = listing.by_id(session, caller(), {event.job_id for event in chunk})
         for event in chunk:
             if event.job_id in jobs and not is_deleted(jobs[event.job_id]):
-                yield Group(event.id, event.id, events_of(jobs[event.job_id], [event]))
+                yield ObjectGroup(event.id, event.id, events_of(jobs[event.job_id], [event]))
 
 
-def _grouped_of_sweeps(session: Session, events: Iterator[SweepEvent]) -> Iterator[Group]:
+def _grouped_of_sweeps(session: Session, events: Iterator[SweepEvent]) -> Iterator[ObjectGroup]:
     """The same of sweeps."""
     while chunk := list(islice(events, _CHUNK)):
         sweeps = foreign.by_id(session, {event.sweep_id for event in chunk})
         for event in chunk:
             sweep = sweeps.get(event.sweep_id)
             if sweep is not None and not foreign.is_deleted(sweep, DIALECT):
-                yield Group(event.id, event.id, events_of_sweep(sweep, [event]))
+                yield ObjectGroup(event.id, event.id, events_of_sweep(sweep, [event]))
 
 
 def _of_one(session: Session, namespace: str, name: str) -> list[Object]:

@@ -10,9 +10,9 @@ from flask import Blueprint, Response
 from app.compat.ome.api import lookup
 from app.compat.ome.api.answers import list_or_watch, object_reply
 from app.compat.ome.api.events import source_of
-from app.compat.ome.api.queries import LogQuerySchema, ObjectQuerySchema, WatchQuerySchema
+from app.compat.ome.api.queries import ObjectQuerySchema, PodLogQuerySchema, WatchQuerySchema
 from app.compat.ome.api.selectors import selected
-from app.compat.ome.api.sources import Source, groups_of_few, groups_of_jobs
+from app.compat.ome.api.sources import ObjectSource, groups_of_few, groups_of_jobs
 from app.compat.ome.from_native import pods_of, rank_of
 from app.domain.errors import InvalidRequest, NotFound
 from app.domain.lifecycle.states import TERMINAL
@@ -68,7 +68,7 @@ def get_pod(namespace: str, pod_name: str, query: Query) -> Reply:  # noqa: ARG0
 
 
 @blueprint.get(f"{_NAMESPACE}/pods/<pod_name>/log")
-@operation("Read the log of a pod", permission=Permission.VIEW, query=LogQuerySchema, media="text", refuses=(400,))
+@operation("Read the log of a pod", permission=Permission.VIEW, query=PodLogQuerySchema, media="text", refuses=(400,))
 def get_log(namespace: str, pod_name: str, query: Query) -> Response:
     if query.get("container", "trainer") != "trainer":
         raise InvalidRequest("the only container is trainer", field="container")
@@ -100,7 +100,7 @@ def _listed(namespace: str | None, query: Query) -> Reply | Response:
     list_groups = groups_of_jobs(_pods)
     if namespace is not None and job is not None and not query["watch"]:
         list_groups = groups_of_few(_pods, partial(lookup.named, namespace=namespace, name=job))
-    return list_or_watch(Source(kind="Pod", list_groups=list_groups, api_version="v1"), query)
+    return list_or_watch(ObjectSource(kind="Pod", list_groups=list_groups, api_version="v1"), query)
 
 
 def _pods(session: Session, found: Sequence[JobDetails]) -> list[list[dict[str, Any]]]:

@@ -40,19 +40,19 @@ class WriteQuerySchema(Schema):
     gracePeriodSeconds = QueryWhole(0, 10**9, **_IGNORED)  # noqa: N815
 
 
-class ListQuerySchema(ObjectQuerySchema):
+class ObjectListQuerySchema(ObjectQuerySchema):
     labelSelector = Text(longest=1024, load_default="")  # noqa: N815
     fieldSelector = Text(longest=1024, load_default="")  # noqa: N815
     limit = QueryWhole(0, 10_000, load_default=0, **says("0: all"))
     resourceVersionMatch = Text(longest=32, **_IGNORED)  # noqa: N815
 
 
-ListQuerySchema._declared_fields["continue"] = Text(  # noqa: SLF001
+ObjectListQuerySchema._declared_fields["continue"] = Text(  # noqa: SLF001
     longest=128, load_default="", **says("The token of the previous page")
 )
 
 
-class WatchQuerySchema(ListQuerySchema):
+class WatchQuerySchema(ObjectListQuerySchema):
     watch = Truth(load_default=False, **says("true: a stream of changes, one JSON object per line"))
     timeoutSeconds = QueryWhole(1, 86_400, load_default=3600)  # noqa: N815
     allowWatchBookmarks = Truth(**_IGNORED)  # noqa: N815
@@ -62,7 +62,7 @@ class WatchQuerySchema(ListQuerySchema):
     )
 
 
-class LogQuerySchema(ReadQuerySchema):
+class PodLogQuerySchema(ReadQuerySchema):
     container = Text(longest=63)
     tailLines = QueryWhole(0, 50_000)  # noqa: N815
     follow = Truth(load_default=False)

@@ -6,8 +6,8 @@ from flask import Blueprint, Response, current_app, request
 
 from app.compat.ome.api import discovery, lookup, pods, stored_models, training_jobs, training_runtimes
 from app.compat.ome.api.answers import list_reply, object_reply
-from app.compat.ome.api.queries import ListQuerySchema, ObjectQuerySchema, ReadQuerySchema
-from app.compat.ome.api.sources import Object, Source, groups_of_jobs, groups_of_objects
+from app.compat.ome.api.queries import ObjectListQuerySchema, ObjectQuerySchema, ReadQuerySchema
+from app.compat.ome.api.sources import Object, ObjectSource, groups_of_jobs, groups_of_objects
 from app.compat.ome.dialect import API_VERSION, BASE
 from app.compat.ome.from_native import milliseconds, model_named_by, moment, name_of, training_job_of
 from app.domain.errors import NotFound
@@ -86,12 +86,14 @@ def openapi_json() -> Response:
 
 
 @blueprint.get("/api/v1/namespaces")
-@operation("List the namespaces: projects", permission=Permission.VIEW, query=ListQuerySchema, refuses=(400,))
+@operation("List the namespaces: projects", permission=Permission.VIEW, query=ObjectListQuerySchema, refuses=(400,))
 def list_namespaces(query: Query) -> Reply:
     with plane().db.read() as session:
         page = projects.page(session, caller(), PageRequest(size=_MOST_NAMESPACES, order="name"))
         found = [_namespace(each) for each in page.items]
-    return list_reply(Source(kind="Namespace", list_groups=groups_of_objects(lambda _: found), api_version="v1"), query)
+    return list_reply(
+        ObjectSource(kind="Namespace", list_groups=groups_of_objects(lambda _: found), api_version="v1"), query
+    )
 
 
 @blueprint.get(_NAMESPACE)
@@ -105,12 +107,14 @@ def get_namespace(namespace: str, query: Query) -> Reply:  # noqa: ARG001
 @operation(
     "List the weights that training jobs have produced",
     permission=Permission.VIEW,
-    query=ListQuerySchema,
+    query=ObjectListQuerySchema,
     refuses=(400,),
 )
 def list_weights(namespace: str, query: Query) -> Reply:  # noqa: ARG001
     return list_reply(
-        Source(kind="FineTunedWeight", list_groups=groups_of_jobs(lambda _, jobs: [_weights(each) for each in jobs])),
+        ObjectSource(
+            kind="FineTunedWeight", list_groups=groups_of_jobs(lambda _, jobs: [_weights(each) for each in jobs])
+        ),
         query,
     )
 

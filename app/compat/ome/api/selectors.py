@@ -26,7 +26,7 @@ _FIELDS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Selection:
+class ObjectSelection:
     """Whether an object is selected. ``labels`` and ``fields`` are the values that `=` requires, by key."""
 
     conditions: Sequence[Callable[[Object], bool]]
@@ -37,10 +37,10 @@ class Selection:
         return all(condition(found) for condition in self.conditions)
 
 
-def selected(label_selector: str, field_selector: str) -> Selection:
+def selected(label_selector: str, field_selector: str) -> ObjectSelection:
     """Raises InvalidRequest for an invalid selector."""
     labels, fields = _parts(label_selector), _parts(field_selector)
-    return Selection(
+    return ObjectSelection(
         conditions=[*map(_of_labels, labels), *map(_of_fields, fields)],
         labels=_equalities(labels),
         fields=_equalities(fields),

@@ -22,7 +22,7 @@ _EPOCH = datetime.fromtimestamp(0, UTC)
 _CHUNK = 50  # jobs translated together
 
 
-class Group(NamedTuple):
+class ObjectGroup(NamedTuple):
     """The objects of one owner: a job, or a stored object, which owns itself."""
 
     owner: str
@@ -49,7 +49,7 @@ class AuditActions(NamedTuple):
     relabelling: tuple[str, ...]  # the object may no longer match the label selector of the client
 
 
-ListGroups = Callable[[Session, ListOptions], Iterable[Group]]
+ListGroups = Callable[[Session, ListOptions], Iterable[ObjectGroup]]
 JOB_ACTIONS = AuditActions(("job.delete",), ("job.patch",))
 
 
@@ -59,7 +59,7 @@ def newest_job(session: Session) -> tuple[int, Any, Any]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class ObjectSource:
     """Objects of one kind. A watch lists them again whenever ``newest`` returns another value."""
 
     kind: str
@@ -75,11 +75,11 @@ class Source:
 def groups_of_objects(find: Callable[[Session], Sequence[Object]]) -> ListGroups:
     """Each object as a group of its own, all of them at every call."""
 
-    def list_groups(session: Session, options: ListOptions) -> Iterator[Group]:
+    def list_groups(session: Session, options: ListOptions) -> Iterator[ObjectGroup]:
         begin = _number(options.after) + 1 if options.after else 0
         for number, each in enumerate(find(session)):
             if number >= begin:
-                yield Group(str(each["metadata"]["uid"]), str(number), [each])
+                yield ObjectGroup(str(each["metadata"]["uid"]), str(number), [each])
 
     return list_groups
 
@@ -90,7 +90,7 @@ Translate = Callable[[Session, Sequence[JobDetails]], Sequence[Sequence[Object]]
 def groups_of_jobs(translate: Translate) -> ListGroups:
     """A group per job; ``translate`` returns the objects of each of several jobs."""
 
-    def list_groups(session: Session, options: ListOptions) -> Iterator[Group]:
+    def list_groups(session: Session, options: ListOptions) -> Iterator[ObjectGroup]:
         if options.since is not None:
             found = iter(listing.changed_since(session, caller(), options.since))
         elif options.after is not None:
@@ -105,7 +105,7 @@ def groups_of_jobs(translate: Translate) -> ListGroups:
 def groups_of_few(translate: Translate, find: Callable[[Session], Sequence[JobDetails]]) -> ListGroups:
     """Groups of the jobs that ``find`` returns, oldest first."""
 
-    def list_groups(session: Session, options: ListOptions) -> Iterator[Group]:
+    def list_groups(session: Session, options: ListOptions) -> Iterator[ObjectGroup]:
         after = key_of(options.after) if options.after else None
         found = (each for each in find(session) if after is None or key_of(position_of(each.job)) > after)
         return grouped(session, found, translate)
@@ -113,10 +113,10 @@ def groups_of_few(translate: Translate, find: Callable[[Session], Sequence[JobDe
     return list_groups
 
 
-def grouped(session: Session, found: Iterator[JobDetails], translate: Translate) -> Iterator[Group]:
+def grouped(session: Session, found: Iterator[JobDetails], translate: Translate) -> Iterator[ObjectGroup]:
     while chunk := list(islice(found, _CHUNK)):
         for each, objects in zip(chunk, translate(session, chunk), strict=True):
-            yield Group(each.job.id, position_of(each.job), objects, is_deleted=is_deleted(each))
+            yield ObjectGroup(each.job.id, position_of(each.job), objects, is_deleted=is_deleted(each))
 
 
 def position_of(job: Job | Sweep) -> str:

@@ -16,7 +16,7 @@ from app.compat.ome.manifests import BaseModelSchema, ChangeSchema
 from app.http.envelope import Reply
 from app.http.operation import operation
 from app.security.permissions import Permission
-from app.services import stored_manifests
+from app.services import kubernetes_objects
 
 blueprint = Blueprint("models", __name__)
 _OBJECT = BaseModelSchema()
@@ -26,7 +26,7 @@ _MODEL = f"{_MODELS}/<model_name>"
 Query = dict[str, Any]
 MODELS = StoredKind(
     kind="BaseModel",
-    store=stored_manifests.BASE_MODELS,
+    store=kubernetes_objects.BASE_MODELS,
     schema=_OBJECT,
     check=models.check,
     audit_actions=AuditActions(("base_model.delete",), ("base_model.change",)),

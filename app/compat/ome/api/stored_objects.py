@@ -22,15 +22,15 @@ from app.compat.ome.api.objects import (
     is_dry_run,
     stored_metadata,
 )
-from app.compat.ome.api.sources import AuditActions, Source, groups_of_objects
+from app.compat.ome.api.sources import AuditActions, ObjectSource, groups_of_objects
 from app.compat.ome.dialect import API_VERSION
 from app.compat.ome.from_native import moment, resource_version
 from app.domain.errors import Conflict, NotFound
 from app.http.context import caller, plane
 from app.http.envelope import Reply
 from app.schemas.documents import DocumentSchema
-from app.services.rows import Manifest, Session
-from app.services.stored_manifests import ManifestStore, Row
+from app.services.kubernetes_objects import KubernetesObjectStore, Row
+from app.services.rows import KubernetesObject, Session
 
 Query = dict[str, Any]
 Object = Mapping[str, Any]
@@ -43,7 +43,7 @@ class StoredKind(Generic[Row]):
     """
 
     kind: str
-    store: ManifestStore[Row]
+    store: KubernetesObjectStore[Row]
     schema: DocumentSchema
     audit_actions: AuditActions
     check: Callable[[Object], list[str]]
@@ -51,7 +51,7 @@ class StoredKind(Generic[Row]):
     built_in: Mapping[str, Object] = field(default_factory=dict)
 
     def list_or_watch(self, project: str, query: Query) -> Reply | Response:
-        source = Source(
+        source = ObjectSource(
             kind=self._kind(project),
             list_groups=groups_of_objects(partial(self._objects, project=project)),
             audit_actions=self.audit_actions,
@@ -136,7 +136,7 @@ class StoredKind(Generic[Row]):
     def _plural(self, project: str) -> str:
         return f"{self._kind(project).lower()}s.ome.io"
 
-    def _object_of(self, row: Manifest) -> dict[str, Any]:
+    def _object_of(self, row: KubernetesObject) -> dict[str, Any]:
         namespace = {"namespace": row.project} if row.project else {}
         metadata = {
             "name": row.name,

@@ -6,10 +6,10 @@ from typing import Any
 
 from app.compat.ome.api.sources import (
     AuditActions,
-    Group,
     ListOptions,
     Object,
-    Source,
+    ObjectGroup,
+    ObjectSource,
     groups_of_jobs,
     key_of,
     newest_job,
@@ -28,8 +28,8 @@ _CHUNK = 20  # sweeps that are read together, with up to 100 trials each
 _ACTIONS = AuditActions(("job.delete", "sweep.delete"), ("job.patch", "sweep.patch"))
 
 
-def training_jobs() -> Source:
-    return Source(kind=KIND, list_groups=_groups, newest=_newest, audit_actions=_ACTIONS, existing=_existing)
+def training_jobs() -> ObjectSource:
+    return ObjectSource(kind=KIND, list_groups=_groups, newest=_newest, audit_actions=_ACTIONS, existing=_existing)
 
 
 def newest_of_sweeps(session: Session) -> tuple[int, Any, Any]:
@@ -37,7 +37,7 @@ def newest_of_sweeps(session: Session) -> tuple[int, Any, Any]:
     return foreign.newest_change(session, caller(), DIALECT)
 
 
-def _groups(session: Session, options: ListOptions) -> Iterable[Group]:
+def _groups(session: Session, options: ListOptions) -> Iterable[ObjectGroup]:
     of_jobs = groups_of_jobs(_objects)(session, options)
     of_sweeps = _grouped(session, _sweeps(session, options))
     return heapq.merge(of_jobs, of_sweeps, key=lambda group: key_of(group.position))
@@ -49,11 +49,11 @@ def _sweeps(session: Session, options: ListOptions) -> Sequence[Sweep]:
     return foreign.listed(session, caller(), DIALECT, after=key_of(options.after) if options.after else None)
 
 
-def _grouped(session: Session, sweeps: Sequence[Sweep]) -> Iterator[Group]:
+def _grouped(session: Session, sweeps: Sequence[Sweep]) -> Iterator[ObjectGroup]:
     for start in range(0, len(sweeps), _CHUNK):
         for found in foreign.shown_all(session, sweeps[start : start + _CHUNK]):
             objects = [object_of_sweep(found)]
-            yield Group(found.sweep.id, position_of(found.sweep), objects, is_deleted=is_withdrawn(found))
+            yield ObjectGroup(found.sweep.id, position_of(found.sweep), objects, is_deleted=is_withdrawn(found))
 
 
 def _objects(_session: Session, found: Sequence[JobDetails]) -> list[list[Object]]:

@@ -1,6 +1,7 @@
 """Routes of TrainingJobs."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from flask import Blueprint, Response, request
@@ -27,7 +28,8 @@ from app.compat.ome.dialect import BASE
 from app.compat.ome.fields import FIELDS
 from app.compat.ome.from_native import KIND, object_of
 from app.compat.ome.manifests import ChangeSchema, JobSpecSchema, TrainingJobSchema
-from app.compat.ome.places import Model
+from app.compat.ome.places import PlacedModel
+from app.compat.ome.pod_files import mounts_of_files
 from app.compat.ome.sweep_objects import shown_object
 from app.compat.ome.to_native import DIALECT, NAMING, Native, to_native, without_secrets
 from app.compat.reading import uses_images
@@ -41,15 +43,15 @@ from app.http.request_body import validated
 from app.schemas.jobs import SubmitJobSchema
 from app.schemas.spec.field_verdicts import warnings_of
 from app.security.permissions import Permission
-from app.services import stored_manifests
+from app.services import kubernetes_objects
 from app.services.jobs import dry_run as native_dry_run
 from app.services.jobs import submission
 from app.services.jobs.control import requests as control_requests
 from app.services.jobs.details import changed, of_new
 from app.services.jobs.dry_run import Preview
 from app.services.jobs.submission import Origin, Submitted
+from app.services.kubernetes_objects import CLUSTER_SCOPE
 from app.services.rows import Session
-from app.services.stored_manifests import CLUSTER_SCOPE
 
 blueprint = Blueprint("jobs", __name__)
 _ALL = f"{BASE}/trainingjobs"
@@ -163,7 +165,7 @@ def _translated(
     spec: Mapping[str, Any],
     labels: Mapping[str, str],
     metadata: Mapping[str, Any],
-    model: models.Located,
+    model: models.LocatedModel,
 ) -> Native:
     runtime = _runtime(namespace, spec["runtimeRef"])
     return to_native(
@@ -171,9 +173,10 @@ def _translated(
         spec,
         runtime,
         labels,
-        model=Model(model.location, model.path),
+        model=PlacedModel(model.location, model.path),
         metadata=metadata,
         uses_images=uses_images(),
+        read_files=partial(mounts_of_files, namespace),
     )
 
 
@@ -222,7 +225,9 @@ def _submit(
     return object_reply(answering.reply.data, 201, answering.reply.warnings)
 
 
-def _set_access(document: dict[str, Any], namespace: str, spec: Mapping[str, Any], model: models.Located) -> list[str]:
+def _set_access(
+    document: dict[str, Any], namespace: str, spec: Mapping[str, Any], model: models.LocatedModel
+) -> list[str]:
     """Set the credentials and options of each place in the document; returns warnings of those without effect."""
     config = spec.get("modelConfig") or {}
     places = [
@@ -295,7 +300,7 @@ def _runtime(namespace: str, reference: Mapping[str, Any]) -> Mapping[str, Any]:
     name, kind = reference["name"], reference["kind"]
     project = namespace if kind == runtimes.KIND else CLUSTER_SCOPE
     with plane().db.read() as session:
-        row = stored_manifests.RUNTIMES.find(session, project, name)
+        row = kubernetes_objects.RUNTIMES.find(session, project, name)
     if row is not None:
         return row.spec
     if kind == runtimes.CLUSTER_KIND and name in runtimes.BUILT_IN:

@@ -24,8 +24,8 @@ from app.http.envelope import Reply
 from app.http.operation import operation
 from app.schemas.spec.field_verdicts import refuse
 from app.security.permissions import Permission
-from app.services import stored_manifests
-from app.services.stored_manifests import CLUSTER_SCOPE
+from app.services import kubernetes_objects
+from app.services.kubernetes_objects import CLUSTER_SCOPE
 
 blueprint = Blueprint("runtimes", __name__)
 _OBJECT = RuntimeSchema()
@@ -174,7 +174,7 @@ def _check(manifest: Mapping[str, Any]) -> list[str]:
 RUNTIMES = StoredKind(
     kind=KIND,
     cluster_kind=CLUSTER_KIND,
-    store=stored_manifests.RUNTIMES,
+    store=kubernetes_objects.RUNTIMES,
     schema=_OBJECT,
     built_in=BUILT_IN,
     check=_check,

@@ -14,7 +14,7 @@ from app.http.envelope import Reply
 from app.http.idempotency import ReplyRecorder
 from app.services.rows import Session
 from app.services.sweeps import creation, foreign
-from app.services.sweeps.creation import Created, SweepOrigin
+from app.services.sweeps.creation import CreatedSweep, SweepOrigin
 
 
 def create(namespace: str, kept: Mapping[str, Any], spec: Mapping[str, Any], native: Native, *, dry_run: bool) -> Reply:
@@ -43,7 +43,7 @@ class _Answer:
     def __init__(self, search: Search, *, is_suspended: bool) -> None:
         self._search, self._is_suspended = search, is_suspended
 
-    def __call__(self, session: Session, created: Created) -> Reply:
+    def __call__(self, session: Session, created: CreatedSweep) -> Reply:
         if self._is_suspended:
             foreign.pause_new(session, caller(), created.sweep)
         found = object_of_sweep(foreign.shown_new(created.sweep))

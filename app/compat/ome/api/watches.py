@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 from flask import Response
 
-from app.compat.ome.api.selectors import Selection, selected
-from app.compat.ome.api.sources import AuditActions, Group, ListOptions, Object, Source
+from app.compat.ome.api.selectors import ObjectSelection, selected
+from app.compat.ome.api.sources import AuditActions, ListOptions, Object, ObjectGroup, ObjectSource
 from app.compat.ome.from_native import milliseconds
 from app.host.clock import utc_now
 from app.http.context import caller, plane
 from app.http.envelope import to_json
-from app.http.sse import Frame, StreamFormat, stream
+from app.http.sse import EventFrame, StreamFormat, stream
 from app.services.access import audit_log
 from app.services.rows import Session
 
@@ -55,17 +55,19 @@ _FORM = StreamFormat(
 )
 
 
-def watched(source: Source, query: Mapping[str, Any], render: Callable[[Object], Object]) -> Response:
+def watched(source: ObjectSource, query: Mapping[str, Any], render: Callable[[Object], Object]) -> Response:
     """``render`` returns the form of an object that the client asked for."""
     named = query.get("resourceVersion", "")
     since = int(named) // _PER_MILLISECOND if named.isdecimal() else 0
     begin = since - _OVERLAP
     if begin > 0 and _is_expired(since, source.audit_actions, labels_count=bool(query["labelSelector"])):
         expired = _error(f"too old resource version: {named}; list, and watch from the list's", "Expired", 410)
-        return stream(iter([Frame("", expired)]), _FORM)
+        return stream(iter([EventFrame("", expired)]), _FORM)
     is_selected = selected(query["labelSelector"], query["fieldSelector"])
     changes = _changes(source, is_selected, since=begin, ends_at=time.monotonic() + query["timeoutSeconds"])
-    frames = (None if each is None else Frame("", {"type": each[0], "object": render(each[1])}) for each in changes)
+    frames = (
+        None if each is None else EventFrame("", {"type": each[0], "object": render(each[1])}) for each in changes
+    )
     return stream(frames, _FORM)
 
 
@@ -79,7 +81,9 @@ def _is_expired(since: int, audit_actions: AuditActions, *, labels_count: bool) 
         return audit_log.has_any(session, caller(), actions, utc_now() - age - _LATE)
 
 
-def _changes(source: Source, is_selected: Selection, *, since: int, ends_at: float) -> Iterator[Change | None]:
+def _changes(
+    source: ObjectSource, is_selected: ObjectSelection, *, since: int, ends_at: float
+) -> Iterator[Change | None]:
     """``since``: in milliseconds; 0 or less for a client that has no objects yet."""
     view = _View(source, is_selected)
     with plane().db.read() as session:
@@ -107,13 +111,13 @@ class _Sent(NamedTuple):
 class _View:
     """The objects that a client has received, by owner and uid."""
 
-    def __init__(self, source: Source, is_selected: Selection) -> None:
+    def __init__(self, source: ObjectSource, is_selected: ObjectSelection) -> None:
         self._source, self._is_selected = source, is_selected
         self._known: dict[str, dict[str, _Sent]] = {}
         self._newest: tuple[Any, ...] = ()
         self._listed_at: datetime | None = None
 
-    def refreshed(self, session: Session) -> tuple[Sequence[Group], list[Change]]:
+    def refreshed(self, session: Session) -> tuple[Sequence[ObjectGroup], list[Change]]:
         """The groups that were listed, and the changes since the last call: deletions first, then by version."""
         newest, now = self._source.newest(session), utc_now()
         if newest == self._newest:
@@ -125,7 +129,7 @@ class _View:
             changes += self._diff(group)
         return groups, sorted(changes, key=lambda change: (change[0] != "DELETED", _version(change[1])))
 
-    def _list_changed(self, session: Session, newest: tuple[Any, ...]) -> tuple[Sequence[Group], Collection[str]]:
+    def _list_changed(self, session: Session, newest: tuple[Any, ...]) -> tuple[Sequence[ObjectGroup], Collection[str]]:
         """Groups that may have changed, and the owners that no longer exist."""
         if self._listed_at is None or self._source.existing is None:
             groups = list(self._source.list_groups(session, ListOptions()))
@@ -136,7 +140,7 @@ class _View:
             return groups, ()
         return groups, self._known.keys() - self._source.existing(session, self._known.keys())
 
-    def _diff(self, group: Group) -> Iterator[Change]:
+    def _diff(self, group: ObjectGroup) -> Iterator[Change]:
         before, now = self._known.get(group.owner, {}), dict[str, _Sent]()
         for each in () if group.is_deleted else filter(self._is_selected, group.objects):
             uid, version = each["metadata"]["uid"], each["metadata"]["resourceVersion"]

@@ -7,7 +7,7 @@ from marshmallow import ValidationError, fields, validate, validates_schema
 
 from app.compat.openai.answers.answer_fields import Only
 from app.schemas.documents import DocumentSchema
-from app.schemas.strict_fields import Choice, Flag, FreeObject, Matching, Section, Text, says
+from app.schemas.strict_fields import Choice, Flag, FreeObject, Matching, SectionField, Text, says
 
 SYSTEM, DEVELOPER, USER, ASSISTANT, TOOL = "system", "developer", "user", "assistant", "tool"
 ROLES = (SYSTEM, DEVELOPER, USER, ASSISTANT, TOOL)
@@ -28,7 +28,7 @@ class TextPartSchema(DocumentSchema):
 _PART = TextPartSchema()
 
 
-class Content(fields.Field[Any]):
+class ContentField(fields.Field[Any]):
     """A text, or a list of parts, each of which is text."""
 
     def __init__(self) -> None:
@@ -61,12 +61,12 @@ class CalledFunctionSchema(DocumentSchema):
 class ToolCallSchema(DocumentSchema):
     id = Text(shortest=1, longest=128, required=True)
     type = Choice((FUNCTION,), required=True)
-    function = Section(CalledFunctionSchema, required=True)
+    function = SectionField(CalledFunctionSchema, required=True)
 
 
 class MessageSchema(DocumentSchema):
     role = Choice(ROLES, required=True)
-    content = Content()
+    content = ContentField()
     name = Text(longest=64)
     tool_calls = fields.List(fields.Nested(ToolCallSchema), validate=validate.Length(1, MOST_CALLS))
     tool_call_id = Text(shortest=1, longest=128, **says("role tool: the call that it answers"))
@@ -97,7 +97,7 @@ class FunctionSchema(DocumentSchema):
 
 class ToolSchema(DocumentSchema):
     type = Choice((FUNCTION,), required=True)
-    function = Section(FunctionSchema, required=True)
+    function = SectionField(FunctionSchema, required=True)
 
 
 class ToolChoice(fields.Field[Any]):

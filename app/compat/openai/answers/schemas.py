@@ -25,7 +25,7 @@ from app.domain.spec.rules.inference import (
     MOST_TOP_K,
 )
 from app.schemas.documents import DocumentSchema
-from app.schemas.strict_fields import Choice, Flag, Number, Section, Text, TextMap, Whole, says
+from app.schemas.strict_fields import Choice, Flag, Number, SectionField, Text, TextMap, Whole, says
 
 MOST_MESSAGES, MOST_PROMPTS, MOST_TEXTS, MOST_DOCUMENTS = 10_000, 128, 2048, 1024
 MOST_TOP_LOGPROBS, MOST_LOGPROBS = 20, 5
@@ -67,7 +67,7 @@ class GenerationSchema(AskingSchema):
     """Sampling of answers, in OpenAI's words and those of other engines."""
 
     stream = Flag(**says("Chunks, as they are made"))
-    stream_options = Section(StreamOptionsSchema, **says("Only with stream"))
+    stream_options = SectionField(StreamOptionsSchema, **says("Only with stream"))
     n = Whole(1, MOST_ANSWERS, **says("Answers to each prompt"))
     max_tokens = Whole(1, MOST_ANSWER_TOKENS, **says("Most tokens of an answer"))
     temperature = Number(0, HOTTEST, **says("0 to 2; 0: the likeliest token"))

@@ -15,7 +15,7 @@ from app.schemas.documents import DocumentSchema
 from app.schemas.queries import QueryWhole
 from app.schemas.spec.resource_config import ResourceConfigSchema
 from app.schemas.spec.scheduling_config import SchedulingConfigSchema
-from app.schemas.strict_fields import AsStored, Choice, Matching, Section, Text, Whole, says
+from app.schemas.strict_fields import AsStored, Choice, Matching, SectionField, Text, Whole, says
 
 REST = "trainyard"
 MOST_HOURS = LONGEST_WINDOW_SECONDS // HOUR_SECONDS
@@ -37,9 +37,9 @@ class OutputSchema(DocumentSchema):
 class PartsSchema(DocumentSchema):
     """What the jobs that answer the requests get."""
 
-    resource_config = Section(ResourceConfigSchema, **says("Devices of each job; default one"))
-    scheduling_config = Section(SchedulingConfigSchema, **says("Queue, priority, preemption, time limits"))
-    output = Section(OutputSchema)
+    resource_config = SectionField(ResourceConfigSchema, **says("Devices of each job; default one"))
+    scheduling_config = SectionField(SchedulingConfigSchema, **says("Queue, priority, preemption, time limits"))
+    output = SectionField(OutputSchema)
 
 
 class CreateBatchSchema(DocumentSchema):
@@ -49,8 +49,8 @@ class CreateBatchSchema(DocumentSchema):
         _WINDOW, f"must be a number of hours from 1h to {MOST_HOURS}h, such as 24h", required=True
     )
     metadata = metadata_map("Up to 16 pairs")
-    output_expires_after = Section(ExpiresAfterSchema, **says("When its files are deleted; default never"))
-    trainyard = Section(PartsSchema, **says("Sections of a job document for the jobs that answer the requests"))
+    output_expires_after = SectionField(ExpiresAfterSchema, **says("When its files are deleted; default never"))
+    trainyard = SectionField(PartsSchema, **says("Sections of a job document for the jobs that answer the requests"))
 
 
 class BatchesQuerySchema(Schema):

@@ -17,7 +17,7 @@ _BATCH_SHARE = 0.002  # of the records
 _LARGEST_BATCH = 32
 
 
-class Split(NamedTuple):
+class BatchSplit(NamedTuple):
     """The batch of one optimizer step: records per device and forward pass, and forward passes."""
 
     per_device: int
@@ -39,11 +39,11 @@ def batch_of(records: int, devices: int = 1) -> int:
     return max(devices, batch - batch % devices)
 
 
-def split_of(batch: int, devices: int = 1) -> Split:
+def split_of(batch: int, devices: int = 1) -> BatchSplit:
     """``batch`` is a multiple of ``devices``; the largest divisor that fits is loaded at once, the rest accumulated."""
     share = batch // devices
     per_device = max(each for each in range(1, min(share, MOST_PER_DEVICE) + 1) if share % each == 0)
-    return Split(per_device, share // per_device)
+    return BatchSplit(per_device, share // per_device)
 
 
 def is_left(hyperparameters: Mapping[str, object], name: str) -> bool:

@@ -23,7 +23,7 @@ _METRICS: dict[str, tuple[str, ...]] = {
 MEASURED = tuple(_METRICS)  # the first is that of every step
 
 
-class Saved(Protocol):
+class SavedRow(Protocol):
     """A row of a checkpoint."""
 
     id: str
@@ -38,7 +38,7 @@ def metrics_of(values: Mapping[str, object]) -> dict[str, float]:
     return {name: float(numbers[native]) for native, names in _METRICS.items() if native in numbers for name in names}
 
 
-def checkpoint_of(job: Job, checkpoint: Saved, model: str) -> dict[str, Any]:
+def checkpoint_of(job: Job, checkpoint: SavedRow, model: str) -> dict[str, Any]:
     """``model``: the name of the fine-tuned model that the job makes."""
     return {
         "id": checkpoint_id(checkpoint.id),

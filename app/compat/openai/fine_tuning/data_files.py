@@ -19,7 +19,7 @@ _WORDS = {
 }
 
 
-class DataFile(NamedTuple):
+class UploadedDataFile(NamedTuple):
     """What is known of an uploaded file; ``records`` and ``shape`` are None until they are."""
 
     id: str
@@ -30,7 +30,7 @@ class DataFile(NamedTuple):
     shape: str | None
 
 
-def refuse_unfit(file: DataFile, method: str, field: str) -> None:
+def refuse_unfit(file: UploadedDataFile, method: str, field: str) -> None:
     """Raise BadSpec for a file that the method can't train on."""
     if file.purpose != FINE_TUNE:
         raise BadSpec(
@@ -44,7 +44,7 @@ def refuse_unfit(file: DataFile, method: str, field: str) -> None:
         raise BadSpec(f"{file.id} has {found}, but the method {method} needs {wanted}", field=field)
 
 
-def records_of(file: DataFile) -> int:
+def records_of(file: UploadedDataFile) -> int:
     """Raises BadSpec while it is unknown."""
     if file.records is None:
         raise BadSpec(

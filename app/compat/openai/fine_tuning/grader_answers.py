@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from app.domain.graders.grading import KINDS, MODEL_SERVER, PYTHON_RUNTIME, Graded, GradeError, Usage
+from app.domain.graders.grading import KINDS, MODEL_SERVER, PYTHON_RUNTIME, Graded, GradeError, TokenUsage
 
 PYTHON_SERVER = "python_grader_server_error"  # no coordinator ran it
 UNAVAILABLE = "unavailable"  # the type of that error
@@ -43,7 +43,7 @@ def _errors_of(errors: tuple[GradeError, ...]) -> dict[str, Any]:
     }
 
 
-def _usage_of(usage: Usage) -> dict[str, int]:
+def _usage_of(usage: TokenUsage) -> dict[str, int]:
     return {
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.completion_tokens,

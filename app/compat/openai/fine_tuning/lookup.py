@@ -5,7 +5,7 @@ from typing import Any
 
 from app.compat.openai.bodies import listed
 from app.compat.openai.fine_tuning import checkpoints as points
-from app.compat.openai.fine_tuning.data_files import DataFile
+from app.compat.openai.fine_tuning.data_files import UploadedDataFile
 from app.compat.openai.fine_tuning.events import WAITS, event_id_of, events_of, step_of_id, waiting_of
 from app.compat.openai.fine_tuning.from_native import ID, foreign_of, job_of, native_id
 from app.compat.openai.fine_tuning.to_native import label_of
@@ -48,14 +48,14 @@ def model_named(session: Session, name: str) -> str:
         raise
 
 
-def file_of(session: Session, file_id: str, field: str) -> DataFile:
+def file_of(session: Session, file_id: str, field: str) -> UploadedDataFile:
     """Raises NotFound naming the field."""
     try:
         file = files.find(session, caller(), file_id)
     except NotFound as error:
         error.field = field
         raise
-    return DataFile(file.id, file.purpose, file.status, file.status_details, file.records, file.shape)
+    return UploadedDataFile(file.id, file.purpose, file.status, file.status_details, file.records, file.shape)
 
 
 def model_of(session: Session, job: Job) -> str:

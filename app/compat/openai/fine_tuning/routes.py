@@ -15,10 +15,10 @@ from app.compat.openai.fine_tuning.naming import INTEGRATIONS, TOP_LEVEL, naming
 from app.compat.openai.fine_tuning.schemas import (
     CheckpointsQuerySchema,
     CreateJobSchema,
-    JobsQuerySchema,
-    PageQuerySchema,
+    CursorQuerySchema,
+    FineTuningJobsQuerySchema,
 )
-from app.compat.openai.fine_tuning.to_native import Asked, to_native
+from app.compat.openai.fine_tuning.to_native import ResolvedRequest, to_native
 from app.domain.errors import IllegalTransition
 from app.domain.lifecycle.states import TERMINAL, JobState
 from app.http.context import caller, plane
@@ -70,7 +70,10 @@ def create_job(body: dict[str, Any]) -> Reply:
 
 @blueprint.get("/fine_tuning/jobs")
 @operation(
-    "List fine-tuning jobs, the newest first", permission=Permission.VIEW, query=JobsQuerySchema, answer=JobsSchema
+    "List fine-tuning jobs, the newest first",
+    permission=Permission.VIEW,
+    query=FineTuningJobsQuerySchema,
+    answer=JobsSchema,
 )
 def list_jobs(query: dict[str, Any]) -> Reply:
     with plane().db.read() as session:
@@ -119,7 +122,7 @@ def resume_job(job_id: str, body: dict[str, Any]) -> Reply:
 @operation(
     "List the events of a fine-tuning job, the newest first",
     permission=Permission.VIEW,
-    query=PageQuerySchema,
+    query=CursorQuerySchema,
     answer=EventsSchema,
 )
 def list_events(job_id: str, query: dict[str, Any]) -> Reply:
@@ -139,12 +142,12 @@ def list_checkpoints(job_id: str, query: dict[str, Any]) -> Reply:
         return Reply(lookup.saved(session, job_id, query))
 
 
-def _asked(body: dict[str, Any]) -> Asked:
+def _asked(body: dict[str, Any]) -> ResolvedRequest:
     """The request with its model and files. Raises NotFound naming the field, Conflict and BadSpec."""
     validation = body.get(VALIDATION_FILE)
     with plane().db.read() as session:
         model = lookup.model_named(session, body["model"])
-        return Asked(
+        return ResolvedRequest(
             body=body,
             base=resolve_for_training(session, caller(), caller().home_project, model),
             training=lookup.file_of(session, body[TRAINING_FILE], TRAINING_FILE),

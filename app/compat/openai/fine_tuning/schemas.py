@@ -15,7 +15,7 @@ from app.domain.spec.model import WANDB
 from app.domain.spec.rules.tracking import LONGEST_TAG, MOST_TAGS, MOST_TRACKERS
 from app.schemas.documents import DocumentSchema
 from app.schemas.queries import QueryWhole
-from app.schemas.strict_fields import Choice, FreeObject, Matching, Section, Text, Whole, says
+from app.schemas.strict_fields import Choice, FreeObject, Matching, SectionField, Text, Whole, says
 
 _FILTER = re.compile(r"metadata\[(.{1,64})\]", re.DOTALL)
 _LARGEST_SEED = 2**31 - 1
@@ -67,23 +67,23 @@ class ReinforcementHyperparametersSchema(SupervisedHyperparametersSchema):
 
 
 class SupervisedSchema(DocumentSchema):
-    hyperparameters = Section(SupervisedHyperparametersSchema)
+    hyperparameters = SectionField(SupervisedHyperparametersSchema)
 
 
 class DpoSchema(DocumentSchema):
-    hyperparameters = Section(DpoHyperparametersSchema)
+    hyperparameters = SectionField(DpoHyperparametersSchema)
 
 
 class ReinforcementSchema(DocumentSchema):
-    hyperparameters = Section(ReinforcementHyperparametersSchema)
+    hyperparameters = SectionField(ReinforcementHyperparametersSchema)
     grader = FreeObject(**says("string_check, text_similarity, score_model, label_model, python, or multi"))
 
 
 class MethodSchema(DocumentSchema):
     type = Choice(METHODS, required=True)
-    supervised = Section(SupervisedSchema)
-    dpo = Section(DpoSchema)
-    reinforcement = Section(ReinforcementSchema)
+    supervised = SectionField(SupervisedSchema)
+    dpo = SectionField(DpoSchema)
+    reinforcement = SectionField(ReinforcementSchema)
 
 
 class WandbSchema(DocumentSchema):
@@ -95,7 +95,7 @@ class WandbSchema(DocumentSchema):
 
 class IntegrationSchema(DocumentSchema):
     type = Choice((WANDB,), required=True)
-    wandb = Section(WandbSchema, required=True)
+    wandb = SectionField(WandbSchema, required=True)
 
 
 class CreateJobSchema(DocumentSchema):
@@ -107,8 +107,8 @@ class CreateJobSchema(DocumentSchema):
     )
     training_file = Text(longest=128, shortest=1, required=True, **says("A file with purpose fine-tune"))
     validation_file = Text(longest=128, shortest=1, **says("A file with purpose fine-tune"))
-    method = Section(MethodSchema, **says("Default: supervised"))
-    hyperparameters = Section(SupervisedHyperparametersSchema, **says("Deprecated: say them in method"))
+    method = SectionField(MethodSchema, **says("Default: supervised"))
+    hyperparameters = SectionField(SupervisedHyperparametersSchema, **says("Deprecated: say them in method"))
     suffix = Matching(SUFFIX, SUFFIX_RULE, **says("A part of the fine-tuned model's name"))
     seed = Whole(0, _LARGEST_SEED, **says("Default: drawn, and in the answer"))
     metadata = metadata_map("Up to 16 pairs, also labels of the job, as openai.NAME")
@@ -120,16 +120,16 @@ class CreateJobSchema(DocumentSchema):
     trainyard = FreeObject(**says("Parts of a job document, which are merged with what the other fields say"))
 
 
-class PageQuerySchema(Schema):
+class CursorQuerySchema(Schema):
     limit = QueryWhole(1, 100, load_default=20)
     after = fields.String(load_default="", validate=validate.Length(max=128), **says("The last id of the page before"))
 
 
-class CheckpointsQuerySchema(PageQuerySchema):
+class CheckpointsQuerySchema(CursorQuerySchema):
     limit = QueryWhole(1, 100, load_default=10)
 
 
-class JobsQuerySchema(PageQuerySchema):
+class FineTuningJobsQuerySchema(CursorQuerySchema):
     """``metadata[NAME]=VALUE`` filters are collected as ``metadata``; ``metadata=null`` selects jobs without any."""
 
     metadata = fields.Raw(metadata={"type": "string", "enum": ["null"], "description": "Jobs without metadata"})

@@ -5,7 +5,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from app.compat.openai.fine_tuning import auto, rates
-from app.compat.openai.fine_tuning.data_files import TRAINING_FILE, VALIDATION_FILE, DataFile, records_of, refuse_unfit
+from app.compat.openai.fine_tuning.data_files import (
+    TRAINING_FILE,
+    VALIDATION_FILE,
+    UploadedDataFile,
+    records_of,
+    refuse_unfit,
+)
 from app.compat.openai.fine_tuning.graders import FIELD as GRADER_FIELD
 from app.compat.openai.fine_tuning.graders import GRADER, REWARD, native_of
 from app.compat.openai.fine_tuning.merging import document_of, fill, found_at, say
@@ -46,13 +52,13 @@ class Native(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class ResolvedRequest:
     """A request whose method and names are resolved."""
 
     body: Mapping[str, Any]
     base: BaseChoice
-    training: DataFile
-    validation: DataFile | None
+    training: UploadedDataFile
+    validation: UploadedDataFile | None
     drawn_seed: int
 
     @property
@@ -81,7 +87,7 @@ def method_of(body: Mapping[str, Any]) -> str:
     return str((body.get("method") or {}).get("type") or SUPERVISED)
 
 
-def to_native(asked: Asked) -> Native:
+def to_native(asked: ResolvedRequest) -> Native:
     """Raises BadSpec for what contradicts itself, its data or `trainyard`, and NotSupportedYet."""
     _refuse_contradictions(asked)
     document = document_of(asked.body.get(REST) or {})
@@ -97,7 +103,7 @@ def to_native(asked: Asked) -> Native:
     return Native(document, {DIALECT: _stored(document, asked)})
 
 
-def _refuse_contradictions(asked: Asked) -> None:
+def _refuse_contradictions(asked: ResolvedRequest) -> None:
     body, method = asked.body, asked.method
     for other in (body.get("method") or {}).keys() - {"type", method}:
         raise BadSpec(f"has no effect with method.type {method}; leave it out", field=f"method.{other}")
@@ -110,7 +116,7 @@ def _refuse_contradictions(asked: Asked) -> None:
         refuse_unfit(asked.validation, method, VALIDATION_FILE)
 
 
-def _say_names(document: dict[str, Any], asked: Asked) -> None:
+def _say_names(document: dict[str, Any], asked: ResolvedRequest) -> None:
     if suffix := asked.body.get("suffix"):
         say(document, "name", suffix, "suffix")
     fill(document, "name", DEFAULT_NAME)
@@ -128,7 +134,7 @@ def label_of(name: str, value: str) -> str | None:
     return label if LABEL_KEY.fullmatch(label) is not None and len(value) <= LONGEST_LABEL else None
 
 
-def _say_integrations(document: dict[str, Any], asked: Asked) -> None:
+def _say_integrations(document: dict[str, Any], asked: ResolvedRequest) -> None:
     """Each is a run of W&B; an integration has no key, so that it needs one which the operator stores."""
     runs = [
         {"kind": WANDB, **{native: given for name, native in IN_RUNS.items() if (given := each[WANDB].get(name))}}
@@ -138,7 +144,7 @@ def _say_integrations(document: dict[str, Any], asked: Asked) -> None:
         say(document, "tracking", runs, INTEGRATIONS)
 
 
-def _say_data(document: dict[str, Any], asked: Asked) -> None:
+def _say_data(document: dict[str, Any], asked: ResolvedRequest) -> None:
     sources = [{"path": asked.training.id, "split": "train"}]
     if asked.validation is not None:
         sources.append({"path": asked.validation.id, "split": "validation"})
@@ -148,7 +154,7 @@ def _say_data(document: dict[str, Any], asked: Asked) -> None:
     fill(document, "data_config.seed", asked.drawn_seed)
 
 
-def _fill_trainer(document: dict[str, Any], asked: Asked) -> None:
+def _fill_trainer(document: dict[str, Any], asked: ResolvedRequest) -> None:
     known = TRAINING_TYPES[asked.method]
     fill(document, "training_config.training_type", known[0])
     if found_at(document, "training_config.training_type") not in known:
@@ -162,17 +168,17 @@ def _fill_trainer(document: dict[str, Any], asked: Asked) -> None:
         fill(document, "output_config.checkpoint", {"save_strategy": "epoch"})
 
 
-def _supervised(document: dict[str, Any], asked: Asked) -> None:
+def _supervised(document: dict[str, Any], asked: ResolvedRequest) -> None:
     """Has no hyperparameters of its own."""
 
 
-def _dpo(document: dict[str, Any], asked: Asked) -> None:
+def _dpo(document: dict[str, Any], asked: ResolvedRequest) -> None:
     fill(document, f"{_HYPERPARAMETERS}.use_lora", "true")
     if (beta := asked.number("beta")) is not None:
         say(document, f"{_HYPERPARAMETERS}.beta", str(beta), f"{asked.place}.beta")
 
 
-def _reinforcement(document: dict[str, Any], asked: Asked) -> None:
+def _reinforcement(document: dict[str, Any], asked: ResolvedRequest) -> None:
     fill(document, f"{_HYPERPARAMETERS}.use_lora", "true")
     fill(document, f"{_HYPERPARAMETERS}.algorithm", "grpo")
     _say_reward(document, asked)
@@ -193,7 +199,7 @@ def _reinforcement(document: dict[str, Any], asked: Asked) -> None:
         say(document, "training_config.evaluation", evaluation, f"{asked.place}.eval_interval")
 
 
-def _generations_of(multiplier: float, asked: Asked) -> int:
+def _generations_of(multiplier: float, asked: ResolvedRequest) -> int:
     generations = round(rates.GENERATIONS * multiplier)
     if not _FEWEST_GENERATIONS <= generations <= _MOST_GENERATIONS:
         least, most = _FEWEST_GENERATIONS / rates.GENERATIONS, _MOST_GENERATIONS // rates.GENERATIONS
@@ -205,7 +211,7 @@ def _generations_of(multiplier: float, asked: Asked) -> int:
     return generations
 
 
-def _say_reward(document: dict[str, Any], asked: Asked) -> None:
+def _say_reward(document: dict[str, Any], asked: ResolvedRequest) -> None:
     grader = asked.settings.get("grader")
     said = [path for path in _REWARDS if found_at(document, path) is not None]
     if grader is None:
@@ -220,7 +226,7 @@ def _say_reward(document: dict[str, Any], asked: Asked) -> None:
 _OF_METHODS = {SUPERVISED: _supervised, DPO: _dpo, REINFORCEMENT: _reinforcement}
 
 
-def _say_length(document: dict[str, Any], asked: Asked) -> None:
+def _say_length(document: dict[str, Any], asked: ResolvedRequest) -> None:
     """Epochs and learning rate."""
     if (epochs := asked.number("n_epochs")) is not None:
         if rates.has_most_steps(document):
@@ -241,7 +247,7 @@ def _say_length(document: dict[str, Any], asked: Asked) -> None:
         say(document, _RATE, repr(rate), f"{asked.place}.learning_rate_multiplier")
 
 
-def _say_batch(document: dict[str, Any], asked: Asked) -> None:
+def _say_batch(document: dict[str, Any], asked: ResolvedRequest) -> None:
     devices, field = rates.devices_of(document), f"{asked.place}.batch_size"
     batch = asked.number("batch_size")
     if batch is None:
@@ -264,7 +270,7 @@ def _split(document: dict[str, Any], batch: int, devices: int, put: Any) -> None
     put(document, _ACCUMULATION, split.accumulation)
 
 
-def _stored(document: Mapping[str, Any], asked: Asked) -> dict[str, Any]:
+def _stored(document: Mapping[str, Any], asked: ResolvedRequest) -> dict[str, Any]:
     names = ("model", TRAINING_FILE, VALIDATION_FILE, "suffix", "metadata", INTEGRATIONS)
     given = {name: value for name, value in asked.hyperparameters.items() if not auto.is_left({name: value}, name)}
     given.pop("compute_multiplier", None)  # it is rounded: say what is trained

@@ -7,7 +7,7 @@ from marshmallow import ValidationError, fields, validate
 
 from app.compat import quantities
 from app.schemas.documents import DocumentSchema
-from app.schemas.strict_fields import LARGEST, Flag, Matching, Section, Text, Whole, says
+from app.schemas.strict_fields import LARGEST, Flag, Matching, SectionField, Text, Whole, says
 
 Described = Mapping[str, Any]
 IGNORED = says("Accepted but ignored; docs/reference/compatibility.md says why")
@@ -24,7 +24,7 @@ def document(name: str, described: Described) -> type[DocumentSchema]:
 def items(name: str, described: Described, **kwargs: Any) -> fields.List[Any]:
     """A list of objects with these fields and `exclude`."""
     common = {"exclude": Flag(**says("true: the item is ignored"))}
-    return fields.List(Section(document(name, {**described, **common})), validate=MANY, **kwargs)
+    return fields.List(SectionField(document(name, {**described, **common})), validate=MANY, **kwargs)
 
 
 def name(**kwargs: Any) -> Text:

@@ -8,7 +8,7 @@ from marshmallow import fields, validate
 from app.compat.runai.documents.base import IGNORED, MANY, RETURNED, document, items, name, port
 from app.schemas.spec.interactive_config import MOST_AUTHORIZED
 from app.schemas.spec.resource_config import MAX_ID, NOT_ROOT
-from app.schemas.strict_fields import LARGEST, Choice, Flag, Matching, Section, Text, Whole, says
+from app.schemas.strict_fields import LARGEST, Choice, Flag, Matching, SectionField, Text, Whole, says
 
 # Of probes.
 _LONGEST_DELAY, _LONGEST_PERIOD, _LONGEST_TIMEOUT, _MOST_IN_A_ROW = 86_400, 3600, 300, 100
@@ -69,7 +69,7 @@ _HttpGet = document(
         "scheme": Choice(("HTTP", "HTTPS"), **says("HTTPS: a connection is enough, with a warning", default="HTTP")),
     },
 )
-_Handler = document("ProbeHandler", {"httpGet": Section(_HttpGet, required=True)})
+_Handler = document("ProbeHandler", {"httpGet": SectionField(_HttpGet, required=True)})
 _Readiness = document(
     "ReadinessProbe",
     {
@@ -78,10 +78,10 @@ _Readiness = document(
         "timeoutSeconds": Whole(1, _LONGEST_TIMEOUT, **says("For an answer; at most periodSeconds", default=1)),
         "successThreshold": Whole(1, _MOST_IN_A_ROW, **says("Successes in a row until it is ready", default=1)),
         "failureThreshold": Whole(1, _MOST_IN_A_ROW, **says("Failures in a row until it is not", default=3)),
-        "handler": Section(_Handler, required=True),
+        "handler": SectionField(_Handler, required=True),
     },
 )
-Probes = document("Probes", {"readiness": Section(_Readiness)})
+Probes = document("Probes", {"readiness": SectionField(_Readiness)})
 PodAffinity = document(
     "PodAffinity",
     {"type": Choice(("Required", "Preferred"), required=True, **IGNORED), "key": name(required=True, **IGNORED)},
@@ -94,9 +94,9 @@ _Expression = document(
         "values": _names(**IGNORED),
     },
 )
-_Term = document("NodeSelectorTerm", {"matchExpressions": fields.List(Section(_Expression), validate=MANY)})
+_Term = document("NodeSelectorTerm", {"matchExpressions": fields.List(SectionField(_Expression), validate=MANY)})
 NodeAffinityRequired = document(
-    "NodeAffinityRequired", {"nodeSelectorTerms": fields.List(Section(_Term), validate=MANY)}
+    "NodeAffinityRequired", {"nodeSelectorTerms": fields.List(SectionField(_Term), validate=MANY)}
 )
 Security = document(
     "Security",

@@ -8,7 +8,7 @@ from app.compat.images import PULL_POLICIES
 from app.compat.runai.documents import pods
 from app.compat.runai.documents.base import IGNORED, MANY, RETURNED, Count, Identifier, document, items, name, quantity
 from app.compat.runai.documents.storage import Storage
-from app.schemas.strict_fields import Choice, Flag, Number, Section, Text, Whole, says
+from app.schemas.strict_fields import Choice, Flag, Number, SectionField, Text, Whole, says
 
 _MIG = ("1g.5gb", "1g.10gb", "2g.10gb", "2g.20gb", "3g.20gb", "3g.40gb", "4g.20gb", "4g.40gb", "7g.40gb", "7g.80gb")
 _EXCLUDE = Flag(load_default=False, **says("true: the item is ignored"))
@@ -18,10 +18,10 @@ _Variable = document(
     {
         "name": Text(longest=128, shortest=1, required=True),
         "value": Text(longest=4096),
-        "secret": Section(_Reference, **says("The value is the file NAME/KEY of the project's secrets")),
-        "configMap": Section(_Reference),
-        "podFieldRef": Section(document("PodFieldReference", {"path": Text(longest=253, shortest=1, **IGNORED)})),
-        "userCredential": Section(_Reference),
+        "secret": SectionField(_Reference, **says("The value is the file NAME/KEY of the project's secrets")),
+        "configMap": SectionField(_Reference),
+        "podFieldRef": SectionField(document("PodFieldReference", {"path": Text(longest=253, shortest=1, **IGNORED)})),
+        "userCredential": SectionField(_Reference),
         "exclude": _EXCLUDE,
         "description": Text(longest=1024, **RETURNED),
     },
@@ -57,21 +57,21 @@ _Compute = document(
 _FURTHER = {
     "imagePullPolicy": Choice(tuple(PULL_POLICIES), **says("Default: Always for the tag latest, else IfNotPresent")),
     "createHomeDir": Flag(),
-    "probes": Section(pods.Probes),
-    "podAffinity": Section(pods.PodAffinity),
+    "probes": SectionField(pods.Probes),
+    "podAffinity": SectionField(pods.PodAffinity),
     "tty": Flag(**says("true: output is a terminal")),
     "stdin": Flag(**says("true: standard input stays open, and is empty")),
-    "annotations": fields.List(Section(_Named), validate=MANY, **RETURNED),
+    "annotations": fields.List(SectionField(_Named), validate=MANY, **RETURNED),
     "tolerations": pods.tolerations(),
     "autoDeletionTimeAfterCompletionSeconds": Whole(0, **says("After this time it is listed only by the native API")),
     "category": Text(longest=128, **IGNORED),
     "imagePullSecrets": pods.image_pull_secrets(),
-    "nodeAffinityRequired": Section(pods.NodeAffinityRequired),
+    "nodeAffinityRequired": SectionField(pods.NodeAffinityRequired),
     "ports": pods.ports(),
     "exposedUrls": pods.exposed_urls(),
     "relatedUrls": pods.related_urls(),
-    "storage": Section(Storage),
-    "security": Section(pods.Security),
+    "storage": SectionField(Storage),
+    "security": SectionField(pods.Security),
     "terminationGracePeriodSeconds": Whole(0, **IGNORED),
     "restartPolicy": Choice(("Always", "Never", "OnFailure"), **IGNORED),
 }
@@ -86,15 +86,15 @@ _SPEC: dict[str, Any] = {
         validate=MANY,
         **says("Node labels of which a node must have one; the pool default has all nodes"),
     ),
-    "environmentVariables": fields.List(Section(_Variable), validate=MANY),
-    "labels": fields.List(Section(_Named), validate=MANY, **says("Labels of the job")),
+    "environmentVariables": fields.List(SectionField(_Variable), validate=MANY),
+    "labels": fields.List(SectionField(_Named), validate=MANY, **says("Labels of the job")),
     "terminateAfterPreemption": Flag(**says("true: it ends; else it is queued again")),
     "backoffLimit": Whole(0, 100, **says("Retries after failures", default=6)),
     "priorityClass": Text(longest=63, **says("build, interactive-preemptible or train, or very-low to very-high")),
     "preemptibility": Choice(("preemptible", "non-preemptible")),
     "completions": Whole(1, 10_000, **says("Number of runs of the command")),
     "parallelism": Whole(1, 10_000, **says("Concurrent runs, each with devices of its own, up to 64", default=1)),
-    "compute": Section(_Compute),
+    "compute": SectionField(_Compute),
     **_FURTHER,
 }
 _TrainingSpec = document("TrainingSpec", _SPEC)
@@ -124,14 +124,14 @@ _REQUEST: dict[str, Any] = {
     "clusterId": Text(longest=64, required=True, **says("Stored and returned: there is one cluster")),
     "templateId": Text(longest=64, **IGNORED),
 }
-TrainingSchema = document("TrainingCreationRequest", {**_REQUEST, "spec": Section(_TrainingSpec)})
+TrainingSchema = document("TrainingCreationRequest", {**_REQUEST, "spec": SectionField(_TrainingSpec)})
 DistributedSchema = document(
     "DistributedCreationRequest",
     {
         **_REQUEST,
-        "spec": Section(_DistributedSpec, required=True),
+        "spec": SectionField(_DistributedSpec, required=True),
         "masterSpecSameAsWorker": Flag(**says("true: the default")),
-        "masterSpec": Section(
+        "masterSpec": SectionField(
             _TrainingSpec, **says("What the master has of its own: command, args, variables and compute")
         ),
     },

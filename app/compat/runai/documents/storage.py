@@ -6,7 +6,7 @@ from typing import Any
 from marshmallow import fields
 
 from app.compat.runai.documents.base import IGNORED, MANY, RETURNED, Described, document, items, name, path, quantity
-from app.schemas.strict_fields import Choice, Flag, Matching, Section, Text, says
+from app.schemas.strict_fields import Choice, Flag, Matching, SectionField, Text, says
 
 _ABSOLUTE = "Mount path in the training"
 _OPENS = says("A secret of the project that opens the repository")
@@ -20,7 +20,11 @@ def _volumes(kind: str, described: Described) -> fields.List[Any]:
 
 
 def _mode() -> Matching:
-    return Matching(re.compile(r"0[0-7]{3}"), "must be a mode of files such as 0644", **IGNORED)
+    return Matching(
+        re.compile(r"0[0-7]{3}"),
+        "must be a mode of files such as 0644",
+        **says("Permissions of the files; the owner, who is the job, must be able to read. Default 0400"),
+    )
 
 
 _AccessModes = document(
@@ -37,9 +41,9 @@ _ClaimInfo = document(
     {
         "size": quantity(**says("What a new claim may hold while the training writes to it")),
         "storageClass": name(**IGNORED),
-        "accessModes": Section(_AccessModes),
+        "accessModes": SectionField(_AccessModes),
         "volumeMode": Choice(("Filesystem", "Block"), **says("Filesystem; Block is ignored with a warning")),
-        "addedAttrValues": fields.List(Section(_AddedValue), validate=MANY),
+        "addedAttrValues": fields.List(SectionField(_AddedValue), validate=MANY),
     },
 )
 _GitSecret = document(
@@ -67,7 +71,7 @@ Storage = document(
                 "path": path(**says(_ABSOLUTE)),
                 "readOnly": Flag(**says("false: the training writes to the claim; default true for existing ones")),
                 "ephemeral": Flag(**says("true: a new claim is deleted when the training is stopped or ends")),
-                "claimInfo": Section(_ClaimInfo),
+                "claimInfo": SectionField(_ClaimInfo),
                 "dataSharing": Flag(**IGNORED),
             },
         ),
@@ -83,7 +87,7 @@ Storage = document(
                 "passwordSecret": name(**_OPENS),
                 "secretKeyOfUser": name(**_USER_KEY),
                 "secretKeyOfPassword": name(**_PASSWORD_KEY),
-                "secretRef": Section(_GitSecret),
+                "secretRef": SectionField(_GitSecret),
             },
         ),
         "hostPath": _volumes(
@@ -107,12 +111,16 @@ Storage = document(
         "s3": _volumes(
             "S3",
             {
-                "bucket": Text(longest=255, shortest=1, **says("s3/BUCKET below a storage root")),
+                "bucket": Text(
+                    longest=255,
+                    shortest=1,
+                    **says("The bucket; without url and accessKeySecret s3/BUCKET below a storage root"),
+                ),
                 "path": path(**says(_ABSOLUTE)),
-                "url": path(**IGNORED),
-                "accessKeySecret": name(**IGNORED),
-                "secretKeyOfAccessKeyId": name(**IGNORED),
-                "secretKeyOfSecretKey": name(**IGNORED),
+                "url": path(**says("The service, https://HOST; default that of the operator")),
+                "accessKeySecret": name(**says("A secret of the project that opens the bucket")),
+                "secretKeyOfAccessKeyId": name(**says("The key of the ID in it; default AccessKeyId")),
+                "secretKeyOfSecretKey": name(**says("The key of the secret access key in it; default SecretKey")),
             },
         ),
         "configMapVolume": _volumes(
@@ -137,7 +145,7 @@ Storage = document(
             {
                 "path": path(**says(_ABSOLUTE)),
                 "medium": Text(longest=63, shortest=1, **says("Memory: a directory in memory")),
-                "sizeLimit": quantity(**says("The size of a directory in memory")),
+                "sizeLimit": quantity(**says("The size of a directory in memory; what one on disk may hold")),
             },
         ),
     },

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from app.domain.scheduling.resources import NodeCapacity
 from app.domain.scheduling.roles.neighbours import Neighbours
-from app.domain.scheduling.roles.wanted import Filling, Taken, Wanted
+from app.domain.scheduling.roles.wanted import Filling, InstanceDevices, Wanted
 
 
 @dataclass(frozen=True)
@@ -20,9 +20,9 @@ class Groups:
         """Those that need the most others on their node first: they bring these along."""
         return sorted(wanted, key=lambda each: (-len(self.neighbours.with_all(each.place)), each.size))
 
-    def each_where_least_is_left(self, wanted: Sequence[Wanted]) -> list[Taken] | None:
+    def each_where_least_is_left(self, wanted: Sequence[Wanted]) -> list[InstanceDevices] | None:
         """Group after group, the largest first, on a node that is used already where it can be, and is fullest then."""
-        found: list[Taken] = []
+        found: list[InstanceDevices] = []
         now, here = dict(self.filling.nodes), defaultdict[str, Counter[int]](Counter)
         rest = list(wanted)
         for each in sorted(self.line(wanted), key=self._devices, reverse=True):
@@ -44,9 +44,9 @@ class Groups:
         """Of the instance with one of each role that its node must have."""
         return sum(self.filling.devices_of(place) for place in self.neighbours.with_all(wanted.place))
 
-    def most_on(self, node: NodeCapacity, left: Sequence[Wanted]) -> list[Taken]:
+    def most_on(self, node: NodeCapacity, left: Sequence[Wanted]) -> list[InstanceDevices]:
         """As many of the instances as an empty node takes, in this order."""
-        found: list[Taken] = []
+        found: list[InstanceDevices] = []
         here = Counter[int]()
         rest, refused = list(left), set[tuple[int, int]]()
         for each in left:
@@ -65,7 +65,7 @@ class Groups:
 
     def _together(
         self, node: NodeCapacity, wanted: Wanted, here: Counter[int], left: Sequence[Wanted]
-    ) -> list[Taken] | None:
+    ) -> list[InstanceDevices] | None:
         group = self.neighbours.group(wanted, here, left)
         if group is None:
             return None

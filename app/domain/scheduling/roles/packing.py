@@ -10,18 +10,18 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from app.domain.scheduling.filters import usable_devices
-from app.domain.scheduling.gang_placement import Part, PlacedInstance
+from app.domain.scheduling.gang_placement import GangPart, PlacedInstance
 from app.domain.scheduling.resources import NOTHING, Device, GpuType, NodeCapacity, Request
 from app.domain.scheduling.roles.groups import Groups
 from app.domain.scheduling.roles.neighbours import Asked, Neighbours, preferred_of, required_of
 from app.domain.scheduling.roles.search import MOST_STEPS, searched
-from app.domain.scheduling.roles.wanted import Filling, Taken, Wanted, liking, wanted_of
+from app.domain.scheduling.roles.wanted import Filling, InstanceDevices, Wanted, liking, wanted_of
 
 # For each affinity that is only preferred: the job has a placement already.
 _STEPS_OF_A_PREFERENCE = 200
 
 
-def pack(request: Request, nodes: Iterable[NodeCapacity], last: Collection[str] = ()) -> tuple[Part, ...] | None:
+def pack(request: Request, nodes: Iterable[NodeCapacity], last: Collection[str] = ()) -> tuple[GangPart, ...] | None:
     """The parts of a job with roles, the one with the first instance of its first role first, then by name.
 
     Nodes of ``last`` are taken only where it starts on no others. None when the instances can't all start now.
@@ -61,7 +61,7 @@ def _is_open(node: NodeCapacity) -> bool:
     return bool(node.free) and (node.max_jobs is None or node.active_jobs < node.max_jobs)
 
 
-def _as_preferred(request: Request, nodes: Sequence[NodeCapacity]) -> list[Taken] | None:
+def _as_preferred(request: Request, nodes: Sequence[NodeCapacity]) -> list[InstanceDevices] | None:
     """With as much of what the job prefers as can be kept, in the order of its document; None: nothing of it."""
     preferred, kept = preferred_of(request), required_of(request)
     if not preferred:
@@ -76,14 +76,14 @@ def _as_preferred(request: Request, nodes: Sequence[NodeCapacity]) -> list[Taken
 
 def _packed(
     request: Request, nodes: Sequence[NodeCapacity], affinity: Sequence[Asked], most_steps: int = MOST_STEPS
-) -> list[Taken] | None:
+) -> list[InstanceDevices] | None:
     """Of several types, with that which the job prefers; then on the fewest nodes, on reliable ones, by the name."""
     found = list(_by_type(request, nodes, affinity, most_steps))
     if len(found) < 2:
         return found[0] if found else None
     named = {node.name: node for node in nodes}
 
-    def rank(taken: Sequence[Taken]) -> tuple[int, int, float]:
+    def rank(taken: Sequence[InstanceDevices]) -> tuple[int, int, float]:
         likings = [liking(request, named[each.node]) for each in taken]
         reliable = round(sum(reputation for _, reputation in likings), 2)
         return sum(liked for liked, _ in likings), len({each.node for each in taken}), reliable
@@ -93,7 +93,7 @@ def _packed(
 
 def _by_type(
     request: Request, nodes: Sequence[NodeCapacity], affinity: Sequence[Asked], most_steps: int = MOST_STEPS
-) -> Iterator[list[Taken]]:
+) -> Iterator[list[InstanceDevices]]:
     """A way for each type of GPU with which there is one, by the name of the type."""
     for each in _of_one_type(request, nodes):
         found = _packed_as_asked(each, nodes, affinity, most_steps)
@@ -122,7 +122,7 @@ def _types_of(request: Request, nodes: Sequence[NodeCapacity]) -> set[str]:
 
 def _packed_as_asked(
     request: Request, nodes: Sequence[NodeCapacity], affinity: Sequence[Asked], most_steps: int
-) -> list[Taken] | None:
+) -> list[InstanceDevices] | None:
     filling, neighbours = Filling(request, nodes), Neighbours.of(request, affinity)
     wanted = wanted_of(request)
     if not filling.may_be_enough(wanted):
@@ -137,7 +137,7 @@ def _packed_as_asked(
     return found
 
 
-def _in_groups(groups: Groups, wanted: Sequence[Wanted], most_steps: int) -> list[Taken] | None:
+def _in_groups(groups: Groups, wanted: Sequence[Wanted], most_steps: int) -> list[InstanceDevices] | None:
     filling, neighbours = groups.filling, groups.neighbours
     found = _onto_few(filling, groups.line(wanted), groups.most_on) or groups.each_where_least_is_left(wanted)
     if found is None:
@@ -149,13 +149,15 @@ def _in_groups(groups: Groups, wanted: Sequence[Wanted], most_steps: int) -> lis
 
 
 def _onto_few(
-    filling: Filling, wanted: Sequence[Wanted], most_on: Callable[[NodeCapacity, Sequence[Wanted]], list[Taken]]
-) -> list[Taken] | None:
+    filling: Filling,
+    wanted: Sequence[Wanted],
+    most_on: Callable[[NodeCapacity, Sequence[Wanted]], list[InstanceDevices]],
+) -> list[InstanceDevices] | None:
     """Node after node, each time the one that takes most of what is left."""
-    found: list[Taken] = []
+    found: list[InstanceDevices] = []
     nodes, left = dict(filling.nodes), list(wanted)
     while left:
-        best: tuple[tuple[object, ...], list[Taken]] | None = None
+        best: tuple[tuple[object, ...], list[InstanceDevices]] | None = None
         seen = set()
         for node in nodes.values():
             shape = filling.shape(node)
@@ -178,9 +180,9 @@ def _onto_few(
     return found
 
 
-def _each_where_least_is_left(filling: Filling, wanted: Sequence[Wanted]) -> list[Taken] | None:
+def _each_where_least_is_left(filling: Filling, wanted: Sequence[Wanted]) -> list[InstanceDevices] | None:
     """Instance after instance, on a node that is used already where it can be, and where least stays free."""
-    found: list[Taken] = []
+    found: list[InstanceDevices] = []
     now, used = dict(filling.nodes), set[str]()
     for each in wanted:
         line = sorted(now.values(), key=lambda node: (node.name not in used, len(node.free), node.name))
@@ -193,7 +195,7 @@ def _each_where_least_is_left(filling: Filling, wanted: Sequence[Wanted]) -> lis
     return found
 
 
-def _parts(request: Request, found: Sequence[Taken]) -> tuple[Part, ...]:
+def _parts(request: Request, found: Sequence[InstanceDevices]) -> tuple[GangPart, ...]:
     """Instances of a role are equal: they are numbered by part, so that ranks of a node follow each other."""
     first = min(each.node for each in found if each.wanted.place == 0)
     names = sorted({each.node for each in found}, key=lambda name: (name != first, name))
@@ -206,7 +208,7 @@ def _parts(request: Request, found: Sequence[Taken]) -> tuple[Part, ...]:
                 PlacedInstance(role=role.role, index=index, devices=each.devices, quantities=role.each.quantities)
             )
     return tuple(
-        Part(node=name, devices=_devices(instances), instances=tuple(instances)) for name, instances in on.items()
+        GangPart(node=name, devices=_devices(instances), instances=tuple(instances)) for name, instances in on.items()
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
-from app.domain.scheduling.gang_placement import Part
+from app.domain.scheduling.gang_placement import GangPart
 from app.domain.scheduling.preemption import Preemptor, Room, Running
 from app.domain.scheduling.resources import NOTHING, NodeCapacity, Request
 from app.domain.scheduling.roles.packing import can_pack, pack
@@ -126,7 +126,7 @@ class _Cleared:
         return self._made[key]
 
 
-def _rooms(request: Request, parts: Sequence[Part], running: On, ended: set[str]) -> tuple[Room, ...]:
+def _rooms(request: Request, parts: Sequence[GangPart], running: On, ended: set[str]) -> tuple[Room, ...]:
     rooms = []
     for part in parts:
         here = tuple(each for each in running.get(part.node, ()) if each.job_id in ended)

@@ -4,14 +4,14 @@ from collections.abc import Mapping, Sequence
 
 from app.domain.scheduling.resources import NodeCapacity
 from app.domain.scheduling.roles.neighbours import Here, Neighbours
-from app.domain.scheduling.roles.wanted import Filling, Taken, Wanted
+from app.domain.scheduling.roles.wanted import Filling, InstanceDevices, Wanted
 
 MOST_STEPS = 2000  # a tenth of a second
 
 
 def searched(
     filling: Filling, wanted: Sequence[Wanted], neighbours: Neighbours, most_steps: int = MOST_STEPS
-) -> list[Taken] | None:
+) -> list[InstanceDevices] | None:
     """Every way to place one instance after the other, until one is found or the steps are used up.
 
     Instances of a role follow each other in ``wanted``.
@@ -24,7 +24,9 @@ class _Search:
         self._filling, self._wanted, self._neighbours = filling, wanted, neighbours
         self._left = most_steps
 
-    def go_on(self, at: int, now: dict[str, NodeCapacity], on: Mapping[str, Here], last: str) -> list[Taken] | None:
+    def go_on(
+        self, at: int, now: dict[str, NodeCapacity], on: Mapping[str, Here], last: str
+    ) -> list[InstanceDevices] | None:
         """``on``: the instances of each node so far; ``last``: the node of the one before."""
         if at == len(self._wanted):
             return [] if all(map(self._neighbours.is_kept, on.values())) else None

@@ -29,7 +29,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Taken:
+class InstanceDevices:
     """An instance with its devices of a node."""
 
     wanted: Wanted
@@ -91,20 +91,20 @@ class Filling:
         free = {kind: sum(self._of_kind(kind, node) for node in self.nodes.values()) for kind in needed}
         return all(free[kind] >= count for kind, count in needed.items())
 
-    def on(self, node: NodeCapacity, wanted: Wanted) -> Taken | None:
+    def on(self, node: NodeCapacity, wanted: Wanted) -> InstanceDevices | None:
         """The instance on the node, if it can start there now."""
         return next(self.ways(node, wanted), None)
 
-    def ways(self, node: NodeCapacity, wanted: Wanted) -> Iterator[Taken]:
+    def ways(self, node: NodeCapacity, wanted: Wanted) -> Iterator[InstanceDevices]:
         """The instance on the node, with devices of each type of which enough are free."""
         if not self._fits[node.name][wanted.place] or len(node.free) < wanted.request.device_count:
             return
         for alike in alike_in(wanted.request, node):
             devices = choose_devices(wanted.request, alike)
             if devices is not None:
-                yield Taken(wanted, node.name, devices)
+                yield InstanceDevices(wanted, node.name, devices)
 
-    def most_on(self, node: NodeCapacity, wanted: Sequence[Wanted]) -> list[Taken]:
+    def most_on(self, node: NodeCapacity, wanted: Sequence[Wanted]) -> list[InstanceDevices]:
         """As many of the instances as the node takes, in this order.
 
         Where the node has devices of several types, those that accept few types come first if that is more.
@@ -116,12 +116,12 @@ class Filling:
         other = self._all_on(node, narrow)
         return max(found, other, key=lambda taken: sum(len(each.devices) for each in taken))
 
-    def after(self, node: NodeCapacity, taken: Taken) -> NodeCapacity:
+    def after(self, node: NodeCapacity, taken: InstanceDevices) -> NodeCapacity:
         """The node with the instance; all instances together count as one of its jobs."""
         given = node.given(device.index for device in taken.devices)
         return replace(given, held=node.held + taken.wanted.request.quantities)
 
-    def _all_on(self, node: NodeCapacity, wanted: Iterable[Wanted]) -> list[Taken]:
+    def _all_on(self, node: NodeCapacity, wanted: Iterable[Wanted]) -> list[InstanceDevices]:
         found, refused = [], set[int]()
         for each in wanted:
             taken = None if each.place in refused else self.on(node, each)

@@ -38,6 +38,9 @@ WANDB_CLIENT = Extra(WANDB, "wandb")
 # Nodes with it hold the limits of `resource_config.limits`.
 LIMITS = "limits"
 
+# Nodes with them hold the rates of disks of `resource_config.limits`: of reads, and of writes.
+READ_LIMITS, WRITE_LIMITS = "limits:reads", "limits:writes"
+
 # Nodes with it run jobs in a sandbox: with paths of `resource_config.mounts`, and as `resource_config.user`.
 MOUNTS = "mounts"
 
@@ -78,6 +81,10 @@ OWN_SCOPE = "`systemd-run --user --scope -p Delegate=yes`"
 HOW_TO_OFFER = {
     LIMITS: f"resource_config.limits needs {LIMITS}, and a node offers it when its worker may make control groups: run "
     f"it as root, or in a scope of its own ({OWN_SCOPE})",
+    READ_LIMITS: f"limits of reading need {READ_LIMITS}, and a node offers it when it offers {LIMITS} and its control "
+    "groups throttle disks (controller io of version 2, blkio of version 1); set limits.required false to run without",
+    WRITE_LIMITS: f"limits of writing need {WRITE_LIMITS}, and a node offers it when it offers {LIMITS} and has "
+    "control groups of version 2 with the controller io; set limits.required false to run without",
     MOUNTS: f"resource_config.mounts, user and limits.shm_mb need {MOUNTS}, and a node offers it when its jobs run in "
     "a sandbox: remove TRAINYARD_NODE_SANDBOX=process there",
     CLAIM_PARTS: f"a mount of a part of a volume claim needs {CLAIM_PARTS}, and a node offers it when its worker may "
@@ -142,6 +149,9 @@ def needed(document: JobDocument) -> frozenset[str]:
     resources = document.resource_config
     if resources.limits.need_control_groups and resources.limits.required:
         words.add(LIMITS)
+    if resources.limits.required:
+        words |= {READ_LIMITS} if resources.limits.bind_reads else set()
+        words |= {WRITE_LIMITS} if resources.limits.bind_writes else set()
     if _needs_sandbox(resources):
         words.add(MOUNTS)
     if _mounts_claim_parts(document):

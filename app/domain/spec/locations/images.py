@@ -26,6 +26,12 @@ _NAMED = re.compile(
 _REGISTRY = re.compile(_HOST, re.ASCII)
 _PATH = re.compile(rf"{_PART}(?:/{_PART})*", re.ASCII)
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}", re.ASCII)
+LOCAL_IMAGES = "local"  # in the list of a project: images of the storage roots
+SOURCE = re.compile(rf"{LOCAL_IMAGES}|(?=[^/]*[.:]|localhost(?:/|$)){_HOST}(?:/{_PART})*", re.ASCII)
+SOURCE_RULE = (
+    "must be a registry or a part of one, such as registry.example/team, or local for images of the storage roots"
+)
+MOST_SOURCES = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,3 +128,19 @@ def why_not_from(reference: ImageReference, sources: Sequence[str], *, require_d
 
 def _is_below(name: str, source: str) -> bool:
     return f"{name}/".startswith(f"{source.rstrip('/')}/")
+
+
+def why_not_of_project(reference: ImageReference, sources: Sequence[str], project: str, *, require_digest: bool) -> str:
+    """Why jobs of a project may not use an image, and the way out; empty where they may.
+
+    ``sources`` is the project's list, without entries for all that the installation allows.
+    """
+    is_listed = LOCAL_IMAGES in sources if reference.is_local else any(map(reference.is_below, sources))
+    if sources and not is_listed:
+        return (
+            f"jobs of the project {project} use images from {', '.join(sources)}, and {reference} is not there; name "
+            f"another one, or have an administrator change the list: trainyard projects change {project} --image-source"
+        )
+    if require_digest and not reference.is_local and not reference.digest:
+        return f"the project {project} names images with their digest; write {reference.name}@sha256:DIGEST"
+    return ""

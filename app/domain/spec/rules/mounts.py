@@ -13,7 +13,11 @@ from app.domain.spec.rules.model import is_without_model
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/proc", "/sys", "/dev")
 _MOST_BYTES = 262_144  # of the files of a document
 # Fields of one type of mount alone.
-_FIELDS = {"source": DATA, "files": FILES, **dict.fromkeys(("claim", "read_only", "create"), CLAIM)}
+_FIELDS = {
+    "source": DATA,
+    **dict.fromkeys(("files", "mode"), FILES),
+    **dict.fromkeys(("claim", "read_only", "create"), CLAIM),
+}
 _TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108 – paths to refuse
 
 
@@ -73,9 +77,9 @@ def mounts_have_only_fields_of_their_type(document: JobDocument) -> None:
         for name, kind in _FIELDS.items():
             if getattr(mount, name) and mount.type != kind:
                 raise BadSpec(f"is only for type {kind}; leave it out", field=f"{field}.{name}")
-        if mount.size_mb and (mount.type not in (MEMORY, CLAIM) or mount.read_only):
+        if mount.size_mb and (mount.type not in (MEMORY, EMPTY, CLAIM) or mount.read_only):
             raise BadSpec(
-                f"is only for type {MEMORY}, and for type {CLAIM} without read_only; leave it out",
+                f"is only for types {MEMORY} and {EMPTY}, and for type {CLAIM} without read_only; leave it out",
                 field=f"{field}.size_mb",
             )
         part = mount.sub_path

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from app.domain.errors import BadSpec
 from app.domain.spec.model import JobDocument
 from app.domain.spec.role_documents import image_of_role
-from app.domain.spec.roles import OTHER_NODES, SAME_NODE, Role, together_with
+from app.domain.spec.roles import OTHER_NODES, SAME_NODE, JobRole, together_with
 
 MOST_PREFERENCES = 8  # each takes another packing of all instances
 
@@ -57,7 +57,7 @@ def affinity_can_be_kept(document: JobDocument) -> None:
         _refuse_too_few(number, role, [roles[name] for name in sorted(together)])
 
 
-def _refuse_other_images(number: int, document: JobDocument, together: Sequence[Role]) -> None:
+def _refuse_other_images(number: int, document: JobDocument, together: Sequence[JobRole]) -> None:
     first = image_of_role(document, together[0])
     other = next((role for role in together if image_of_role(document, role) != first), None)
     if other is not None:
@@ -68,7 +68,7 @@ def _refuse_other_images(number: int, document: JobDocument, together: Sequence[
         )
 
 
-def _refuse_too_few(number: int, role: Role, together: Iterable[Role]) -> None:
+def _refuse_too_few(number: int, role: JobRole, together: Iterable[JobRole]) -> None:
     """A role with each instance on a node of its own needs as many of each role that these nodes must have."""
     if role.role not in _required(role, OTHER_NODES):
         return
@@ -83,7 +83,7 @@ def _refuse_too_few(number: int, role: Role, together: Iterable[Role]) -> None:
             )
 
 
-def _required(role: Role, where: str) -> set[str]:
+def _required(role: JobRole, where: str) -> set[str]:
     return {each.role for each in role.affinity if each.required and each.where == where}
 
 

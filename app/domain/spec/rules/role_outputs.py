@@ -1,25 +1,26 @@
-"""Outputs of roles whose instances may be on other nodes than rank 0, where they are not kept."""
+"""Outputs of roles whose instances may be on other nodes than rank 0, from where they are not published."""
 
 import re
 from collections.abc import Iterator, Sequence
 
 from app.domain.spec.model import JobDocument
 from app.domain.spec.role_documents import document_of
-from app.domain.spec.roles import SAME_NODE, Role
+from app.domain.spec.roles import SAME_NODE, JobRole
 
 OUTPUT_DIR = "TRAINYARD_OUTPUT_DIR"
 MOST_SHOWN, LONGEST = 3, 100
 _BETWEEN = re.compile(r"[\s'\"]+")
-# Hidden files are notes of the platform's own wrappers, which need not be kept.
+# Hidden files are notes of the platform's own wrappers, which need not be published.
 _VISIBLE = re.compile(rf"{OUTPUT_DIR}(?![)}}]?/\.)")
 
 
-def lost(document: JobDocument, *, nodes: int) -> Iterator[tuple[str, str]]:
-    """(field, why) of roles that write to the job's output where it is not kept.
+def unpublished(document: JobDocument, *, nodes: int) -> Iterator[tuple[str, str]]:
+    """(field, why) of roles that write to the output of a job that publishes it, and may do so on another node.
 
-    ``nodes``: how many the installation has; on a single one everything is kept.
+    ``nodes``: how many the installation has; on a single one everything is published.
     """
-    if nodes <= 1:
+    output = document.output_config
+    if nodes <= 1 or not (output.output_path or output.push_to_hub):
         return
     for number, role in enumerate(document.tasks):
         if _is_with_rank_0(document, number):
@@ -27,9 +28,9 @@ def lost(document: JobDocument, *, nodes: int) -> Iterator[tuple[str, str]]:
         if found := list(dict.fromkeys(_mentions(document, role))):
             where, writer = (role.role, "the first role") if number else ("its other instances", "its first instance")
             why = (
-                f"of {', '.join(found[:MOST_SHOWN])} only the files on the node of rank 0 are kept, and {where} "
-                f"may be on another; write them to a storage of your own, or let {writer} write them; "
-                "tasks.affinity can require same_node"
+                f"of {', '.join(found[:MOST_SHOWN])} only the files on the node of rank 0 are published, and {where} "
+                "may be on another, whose files are kept among the job's artifacts alone; write them to a storage of "
+                f"your own, or let {writer} write them; tasks.affinity can require same_node"
             )
             yield f"tasks.{number}", why
 
@@ -40,7 +41,7 @@ def _is_with_rank_0(document: JobDocument, number: int) -> bool:
     return any(each.role in common and (each.count == 1 or each.role in _beside(each)) for each in document.tasks)
 
 
-def _followed(document: JobDocument, role: Role) -> set[str]:
+def _followed(document: JobDocument, role: JobRole) -> set[str]:
     """The role, and those on whose nodes alone all of its instances are: what they follow it follows, too."""
     roles = {each.role: each for each in document.tasks}
     found, to_follow = {role.role}, [role]
@@ -51,11 +52,11 @@ def _followed(document: JobDocument, role: Role) -> set[str]:
     return found
 
 
-def _beside(role: Role) -> set[str]:
+def _beside(role: JobRole) -> set[str]:
     return {each.role for each in role.affinity if each.required and each.where == SAME_NODE}
 
 
-def _mentions(document: JobDocument, role: Role) -> Iterator[str]:
+def _mentions(document: JobDocument, role: JobRole) -> Iterator[str]:
     """The words of its command and arguments, and the variables, that name the directory."""
     training = document_of(document, role).training_config
     framework = training.framework

@@ -8,7 +8,7 @@ from app.domain.spec.hyperparameters.rlhf import ALGORITHM, ENGINE, GENERATION_B
 from app.domain.spec.hyperparameters.tables import USE_LORA
 from app.domain.spec.model import JobDocument
 from app.domain.spec.role_documents import document_of
-from app.domain.spec.roles import ROLE, ROLLOUT, SCRIPT, TASK, TRAIN, Role
+from app.domain.spec.roles import ROLE, ROLLOUT, SCRIPT, TASK, TRAIN, JobRole
 
 WHOLE = "HF_TRAINER"  # whose ranks have all that is trained
 DIVIDED = (FSDP, DEEPSPEED)
@@ -168,7 +168,7 @@ def _divides_a_base(document: JobDocument) -> bool:
     return framework.type == FSDP and role.count * role.resource_config.gpu_count > 1
 
 
-def _device_kind(document: JobDocument, role: Role) -> str:
+def _device_kind(document: JobDocument, role: JobRole) -> str:
     """What its request says; "" where the nodes decide."""
     own = document_of(document, role)
     if asks_for_gpus(own):

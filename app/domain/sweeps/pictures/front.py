@@ -3,12 +3,12 @@
 import math
 
 from app.domain.sweeps.axes import axis_of_measured
-from app.domain.sweeps.figures import Front, FrontPoint
+from app.domain.sweeps.figures import FrontPoint, ParetoFront
 from app.domain.sweeps.pictures import svg
 from app.domain.sweeps.pictures.plot import (
     ROOM,
-    Mark,
     Plot,
+    PlotMark,
     better,
     counted,
     facts,
@@ -23,7 +23,7 @@ _HEIGHT, _TOP, _BELOW, _RIGHT = 400, 88, 62, 28
 _MOST_LABELS = 40
 
 
-def draw(found: Front, name: str) -> str:
+def draw(found: ParetoFront, name: str) -> str:
     best = [each for each in found.points if each.is_best]
     more = f"the front is that of all {found.objectives} objectives" if found.objectives > 2 else ""
     heading = svg.Heading(
@@ -35,7 +35,7 @@ def draw(found: Front, name: str) -> str:
     return svg.document(heading, _TOP + _HEIGHT + _BELOW, _parts(found, best))
 
 
-def _parts(found: Front, best: list[FrontPoint]) -> list[str]:
+def _parts(found: ParetoFront, best: list[FrontPoint]) -> list[str]:
     x = axis_of_measured(found.x.metric, [each.x for each in found.points]).widened(ROOM)
     y = axis_of_measured(found.y.metric, [each.y for each in found.points]).widened(ROOM)
     left = left_margin(y, height=_HEIGHT)
@@ -44,7 +44,7 @@ def _parts(found: Front, best: list[FrontPoint]) -> list[str]:
     if not found.points:
         return [*plot.empty("no trial has values yet"), *titles]
     dots = [
-        Mark(
+        PlotMark(
             x=x.position(each.x) or 0.0,
             y=y.position(each.y) or 0.0,
             state=each.state,
@@ -59,7 +59,7 @@ def _parts(found: Front, best: list[FrontPoint]) -> list[str]:
     return [*parts, *legend(dots, 70, best="on the Pareto front")]
 
 
-def _stairs(found: Front, best: list[FrontPoint], plot: Plot) -> list[str]:
+def _stairs(found: ParetoFront, best: list[FrontPoint], plot: Plot) -> list[str]:
     """The border of what the front dominates: from one point to the next by the corner that is worse in both."""
     ordered = sorted(best, key=lambda each: (found.x.sign * each.x, found.y.sign * each.y))
     corners: list[tuple[float, float]] = []
@@ -71,7 +71,7 @@ def _stairs(found: Front, best: list[FrontPoint], plot: Plot) -> list[str]:
     return [svg.path(corners, "record")]
 
 
-def _labels(found: Front, best: list[FrontPoint], plot: Plot) -> list[str]:
+def _labels(found: ParetoFront, best: list[FrontPoint], plot: Plot) -> list[str]:
     """Numbers of trials beside the front, where they have room: first on the side where no trial can be."""
     parts, taken = [], [plot.at(each.x, each.y) for each in found.points]
     for each in best[:: max(1, math.ceil(len(best) / _MOST_LABELS))]:
@@ -94,7 +94,7 @@ def _labels(found: Front, best: list[FrontPoint], plot: Plot) -> list[str]:
     return parts
 
 
-def _description(found: Front, best: list[FrontPoint]) -> str:
+def _description(found: ParetoFront, best: list[FrontPoint]) -> str:
     text = (
         f"A chart of {better(found.y)} against {better(found.x)}, for {counted(found.measured, 'trial')}; "
         f"{len(best)} of them are on the Pareto front"

@@ -1,12 +1,12 @@
 """Values by trial, with a line at the best so far."""
 
 from app.domain.sweeps.axes import Axis, axis_of_measured
-from app.domain.sweeps.figures import History
+from app.domain.sweeps.figures import ObjectiveHistory
 from app.domain.sweeps.pictures import svg
 from app.domain.sweeps.pictures.plot import (
     ROOM,
-    Mark,
     Plot,
+    PlotMark,
     better,
     facts,
     hint_of,
@@ -20,7 +20,7 @@ from app.domain.sweeps.pictures.ticks import text_of
 _HEIGHT, _TOP, _BELOW, _RIGHT = 300, 88, 62, 24
 
 
-def draw(found: History, name: str) -> str:
+def draw(found: ObjectiveHistory, name: str) -> str:
     best = found.best[-1] if found.best else None
     heading = svg.Heading(
         kind="history",
@@ -34,7 +34,7 @@ def draw(found: History, name: str) -> str:
     return svg.document(heading, _TOP + _HEIGHT + _BELOW, _parts(found))
 
 
-def _parts(found: History) -> list[str]:
+def _parts(found: ObjectiveHistory) -> list[str]:
     y = axis_of_measured(found.objective.metric, [each.value for each in (*found.points, *found.best)]).widened(ROOM)
     last = max((each.number for each in found.points), default=0)
     x = Axis(name="trial", scale="linear", low=0, high=max(last, 1), is_whole=True).widened(ROOM / 2)
@@ -45,7 +45,7 @@ def _parts(found: History) -> list[str]:
         return [*plot.empty("no trial has a value yet"), *titles]
     best = {each.number for each in found.best}
     dots = [
-        Mark(
+        PlotMark(
             x=x.position(each.number) or 0.0,
             y=y.position(each.value) or 0.0,
             state=each.state,
@@ -64,7 +64,7 @@ def _parts(found: History) -> list[str]:
     ]
 
 
-def _record(found: History, plot: Plot, last: int) -> list[str]:
+def _record(found: ObjectiveHistory, plot: Plot, last: int) -> list[str]:
     """The best so far, as stairs to the last trial."""
     corners: list[tuple[float, float]] = []
     for each in found.best:
@@ -77,7 +77,7 @@ def _record(found: History, plot: Plot, last: int) -> list[str]:
     return [svg.path(corners, "record")]
 
 
-def _description(found: History) -> str:
+def _description(found: ObjectiveHistory) -> str:
     if not found.best:
         return f"A chart of {better(found.objective)} by the number of the trial. No trial has completed yet."
     first, last = found.best[0], found.best[-1]

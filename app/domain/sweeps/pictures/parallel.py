@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from app.domain.sweeps.axes import Axis
-from app.domain.sweeps.figures import Line, Parallel
+from app.domain.sweeps.figures import Parallel, ParallelLine
 from app.domain.sweeps.pictures import svg
 from app.domain.sweeps.pictures.plot import MOST_HINTS, better, facts, hint_of, of_trials
 from app.domain.sweeps.pictures.ticks import text_of, ticks_with_ends
@@ -42,7 +42,7 @@ def draw(found: Parallel, name: str) -> str:
     return svg.document(heading, height, parts, width=width)
 
 
-def _kept(found: Parallel) -> list[Line]:
+def _kept(found: Parallel) -> list[ParallelLine]:
     """The worst first; of too many the best, and of other ranks equally many."""
     ranked = sorted(found.lines, key=lambda each: -found.objective.sign * each.point.value)
     if len(ranked) <= MOST_LINES:
@@ -50,7 +50,7 @@ def _kept(found: Parallel) -> list[Line]:
     return [ranked[(i + 1) * len(ranked) // MOST_LINES - 1] for i in range(MOST_LINES)]
 
 
-def _lines(found: Parallel, lines: Sequence[Line], places: Sequence[int], across: Sequence[float]) -> list[str]:
+def _lines(found: Parallel, lines: Sequence[ParallelLine], places: Sequence[int], across: Sequence[float]) -> list[str]:
     """Coloured by rank, the best one above all."""
     parts, best = [f'<g class="ramp{" many" * (len(lines) > _MANY)}">'], ""
     for rank, each in enumerate(lines):

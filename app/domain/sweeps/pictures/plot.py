@@ -19,7 +19,7 @@ MOST_CUT = 6  # listed values whose labels are cut rather than left out
 
 
 @dataclass(frozen=True)
-class Mark:
+class PlotMark:
     """A trial in a plot: 0 to 1 from the left and from below."""
 
     x: float
@@ -130,7 +130,7 @@ def radius_of(marks_there: int) -> float:
     return next(size for most, size in _RADII if marks_there <= most)
 
 
-def marks(plot: Plot, found: Sequence[Mark], *, radius: float | None = None) -> list[str]:
+def marks(plot: Plot, found: Sequence[PlotMark], *, radius: float | None = None) -> list[str]:
     """The best one above all, and each place once: more would only be seen as one."""
     radius = radius_of(len(found)) if radius is None else radius
     with_hints = len(found) <= MOST_HINTS
@@ -142,11 +142,11 @@ def marks(plot: Plot, found: Sequence[Mark], *, radius: float | None = None) -> 
     return [*drawn.values()]
 
 
-def _layer(mark: Mark) -> int:
+def _layer(mark: PlotMark) -> int:
     return ("broken", "stopped", "done", "best").index(_kind(mark))
 
 
-def _kind(mark: Mark) -> str:
+def _kind(mark: PlotMark) -> str:
     if mark.is_best:
         return "best"
     if mark.state == TrialState.STOPPED:
@@ -164,7 +164,7 @@ def _mark(x: float, y: float, kind: str, radius: float, hint: str) -> str:
 _LEGEND = {"best": "", "done": "completed", "stopped": "stopped early", "broken": "breaks a constraint"}
 
 
-def legend(found: Iterable[Mark], y: float, *, best: str, right: float = svg.WIDTH - 24) -> list[str]:
+def legend(found: Iterable[PlotMark], y: float, *, best: str, right: float = svg.WIDTH - 24) -> list[str]:
     """What the marks that are there mean, in a line that ends at ``right``."""
     there = {_kind(each) for each in found}
     parts: list[str] = []

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from app.domain.sweeps.axes import Axis, axis_of_measured
-from app.domain.sweeps.figures import Report, Rung, Rungs
+from app.domain.sweeps.figures import Rung, RungPoint, Rungs
 from app.domain.sweeps.pictures import svg
 from app.domain.sweeps.pictures.plot import ROOM, Plot, better, counted, facts, left_margin
 from app.domain.sweeps.pictures.ticks import text_of
@@ -71,7 +71,7 @@ def _continued(rung: Rung) -> str:
 
 def _lines(found: Rungs, plot: Plot) -> list[str]:
     """Lines of trials with the best one last, then their marks."""
-    by_trial: dict[int, list[Report]] = {}
+    by_trial: dict[int, list[RungPoint]] = {}
     for rung in found.rungs:
         for each in rung.reports:
             if each.value is not None:
@@ -85,20 +85,20 @@ def _lines(found: Rungs, plot: Plot) -> list[str]:
     return [*drawn, *dots.values()]
 
 
-def _line(reports: Sequence[Report], plot: Plot, *, is_best: bool) -> str:
+def _line(reports: Sequence[RungPoint], plot: Plot, *, is_best: bool) -> str:
     if len(reports) == 1:
         return ""
     kind = "record" if is_best else "went" if reports[-1].continues else "ended"
     return svg.path([_at(each, plot) for each in reports], kind)
 
 
-def _at(report: Report, plot: Plot) -> tuple[float, float]:
+def _at(report: RungPoint, plot: Plot) -> tuple[float, float]:
     """Trials at one rung lie beside each other, so that none hides another."""
     x, y = plot.at(report.rung, report.value or 0.0)
     return x + (report.number * _GOLDEN % 1 - 0.5) * _SPREAD, y
 
 
-def _dots(reports: Sequence[Report], plot: Plot, *, is_best: bool) -> Iterator[tuple[str, str]]:
+def _dots(reports: Sequence[RungPoint], plot: Plot, *, is_best: bool) -> Iterator[tuple[str, str]]:
     """(what it is and where, the mark)."""
     for each in reports:
         x, y = _at(each, plot)

@@ -10,8 +10,8 @@ from app.domain.sweeps.parameters import Value
 from app.domain.sweeps.pictures import svg
 from app.domain.sweeps.pictures.plot import (
     ROOM,
-    Mark,
     Plot,
+    PlotMark,
     better,
     facts,
     hint_of,
@@ -54,7 +54,7 @@ def _parts(found: Slices, shown: Sequence[Slice]) -> list[str]:
     columns = max(1, min(_COLUMNS, len(shown)))
     width = (svg.WIDTH - left - _RIGHT - (columns - 1) * _GAP_X) / columns
     parts: list[str] = []
-    all_marks: list[Mark] = []
+    all_marks: list[PlotMark] = []
     for place, each in enumerate(shown):
         row, column = divmod(place, _COLUMNS)
         plot = Plot(
@@ -82,7 +82,7 @@ def _fewer(found: Slices) -> Slices:
     return replace(found, points=[found.points[i] for i in kept], slices=slices)
 
 
-def _panel(found: Slices, each: Slice, plot: Plot, dots: list[Mark], *, is_first: bool) -> list[str]:
+def _panel(found: Slices, each: Slice, plot: Plot, dots: list[PlotMark], *, is_first: bool) -> list[str]:
     titles = [plot.x_title(each.axis.name), *([plot.y_title(found.objective.metric)] if is_first else [])]
     if not dots:
         return [*plot.empty("not active yet" if found.points else "no trial yet"), *titles]
@@ -94,14 +94,14 @@ def _axis(axis: Axis) -> Axis:
     return axis if axis.scale == "listed" else axis.widened(ROOM)
 
 
-def _marks(found: Slices, each: Slice, plot: Plot) -> list[Mark]:
+def _marks(found: Slices, each: Slice, plot: Plot) -> list[PlotMark]:
     dots = []
     for point, value in zip(found.points, each.values, strict=True):
         if value is None:
             continue
         hint = f"{hint_of(point.number, point.state, point.value)}; {each.axis.name} {text_of(value)}"
         dots.append(
-            Mark(
+            PlotMark(
                 x=_across(plot, value, point.number),
                 y=plot.y.position(point.value) or 0.0,
                 state=point.state,

@@ -13,7 +13,7 @@ from app.domain.sweeps.draws import random_values, seed_of
 from app.domain.sweeps.grid import grid_values
 from app.domain.sweeps.parameters import Value
 from app.domain.sweeps.rules.early_stopping import check_early_stopping
-from app.domain.sweeps.rules.limits import DEFAULT, Limits, check_space, check_trials
+from app.domain.sweeps.rules.limits import DEFAULT, SweepLimits, check_space, check_trials
 from app.domain.sweeps.rules.objectives import check_constraints, check_objectives
 from app.domain.sweeps.rules.parameters import check_parameters
 from app.domain.sweeps.rules.population import check_members, check_population
@@ -51,7 +51,7 @@ MAX_KEPT = 1_000
 OF_ONE_OBJECTIVE = (GP, CMAES, ANNEAL, BOHB, PBT)
 
 
-def check(spec: SweepSpec, limits: Limits = DEFAULT) -> Space:
+def check(spec: SweepSpec, limits: SweepLimits = DEFAULT) -> Space:
     """The space of the sweep. Raises InvalidRequest, naming the field, for the first rule that the document breaks."""
     space = Space.from_json(spec.parameters, spec.require)
     check_space(space, limits)
@@ -73,7 +73,7 @@ def check(spec: SweepSpec, limits: Limits = DEFAULT) -> Space:
     return space
 
 
-def check_other_budget(spec: SweepSpec, limits: Limits | None) -> None:
+def check_other_budget(spec: SweepSpec, limits: SweepLimits | None) -> None:
     """A budget that takes the place of another one. May take seconds for a grid with conditions. Raises BadSpec.
 
     Without ``limits`` its number of trials is the same: what was allowed when the sweep was created stays allowed.
@@ -168,7 +168,7 @@ def _failed_trials(rule: FailedTrials) -> None:
             )
 
 
-def _check_method(spec: SweepSpec, space: Space, limits: Limits) -> None:
+def _check_method(spec: SweepSpec, space: Space, limits: SweepLimits) -> None:
     method = spec.method
     if method.name not in METHODS:
         raise BadSpec(f"must be one of {', '.join(METHODS)}", field="method.name")
@@ -215,7 +215,7 @@ def _check_warm_start(rule: WarmStart) -> None:
         )
 
 
-def _grid_ends(spec: SweepSpec, space: Space, limits: Limits) -> None:
+def _grid_ends(spec: SweepSpec, space: Space, limits: SweepLimits) -> None:
     """Every point that may be asked for is found now, so that none is refused while the sweep runs."""
     method, most = spec.method, spec.budget.max_trials
     if grid_values(space, 0, order=method.order, seed=method.seed) is None:

@@ -9,7 +9,7 @@ from app.domain.sweeps.spec import MAX_TRIALS, SweepSpec
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class SweepLimits:
     """The fields of the settings TRAINYARD_SWEEP_…, with their defaults."""
 
     max_trials: int = 10_000
@@ -17,12 +17,12 @@ class Limits:
     max_values: int = 1_000
 
 
-DEFAULT = Limits()
+DEFAULT = SweepLimits()
 # For a sweep that was created when the settings were others.
-OF_THE_FORMAT = Limits(max_trials=MAX_TRIALS, max_parameters=MAX_PARAMETERS, max_values=MAX_VALUES)
+OF_THE_FORMAT = SweepLimits(max_trials=MAX_TRIALS, max_parameters=MAX_PARAMETERS, max_values=MAX_VALUES)
 
 
-def check_space(space: Space, limits: Limits) -> None:
+def check_space(space: Space, limits: SweepLimits) -> None:
     """Raises BadSpec."""
     if len(space.parameters) > limits.max_parameters:
         raise _too_many("parameters", len(space.parameters), limits.max_parameters, "MAX_PARAMETERS")
@@ -32,7 +32,7 @@ def check_space(space: Space, limits: Limits) -> None:
             raise _too_many(field, len(parameter.values), limits.max_values, "MAX_VALUES")
 
 
-def check_trials(spec: SweepSpec, limits: Limits) -> None:
+def check_trials(spec: SweepSpec, limits: SweepLimits) -> None:
     """Raises BadSpec."""
     most = spec.budget.max_trials
     if most is not None and most > limits.max_trials:

@@ -15,7 +15,7 @@ MOST_JOBS = 100
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class ActionOutcome:
     """``problem`` is empty when the action was accepted; ``name`` and ``status`` are empty for a job not found."""
 
     job_id: str
@@ -24,20 +24,24 @@ class Outcome:
     problem: str = ""
 
 
-def cancel(plane: ControlPlane, caller: Caller, job_ids: Sequence[str], *, reason: str = "") -> list[Outcome]:
+def cancel(plane: ControlPlane, caller: Caller, job_ids: Sequence[str], *, reason: str = "") -> list[ActionOutcome]:
     return _each(plane, caller, job_ids, partial(commands.cancel, plane, caller, reason=reason))
 
 
-def pause(plane: ControlPlane, caller: Caller, job_ids: Sequence[str]) -> list[Outcome]:
+def pause(plane: ControlPlane, caller: Caller, job_ids: Sequence[str]) -> list[ActionOutcome]:
     return _each(plane, caller, job_ids, partial(commands.pause, plane, caller))
 
 
-def label(plane: ControlPlane, caller: Caller, job_ids: Sequence[str], key: str, value: str | None) -> list[Outcome]:
+def label(
+    plane: ControlPlane, caller: Caller, job_ids: Sequence[str], key: str, value: str | None
+) -> list[ActionOutcome]:
     """Set one label of each job and keep the others; None removes it."""
     return _each(plane, caller, job_ids, lambda job_id: updates.label(plane, caller, job_id, key, value))
 
 
-def _each(plane: ControlPlane, caller: Caller, job_ids: Sequence[str], act: Callable[[str], Job]) -> list[Outcome]:
+def _each(
+    plane: ControlPlane, caller: Caller, job_ids: Sequence[str], act: Callable[[str], Job]
+) -> list[ActionOutcome]:
     """Raises InvalidRequest for no job or too many; what one job refuses does not keep others from it."""
     wanted = list(dict.fromkeys(job_ids))
     if not 0 < len(wanted) <= MOST_JOBS:
@@ -49,9 +53,9 @@ def _each(plane: ControlPlane, caller: Caller, job_ids: Sequence[str], act: Call
     return [replace(each, name=names.get(each.job_id, each.name)) for each in found]
 
 
-def _one(job_id: str, act: Callable[[str], Job]) -> Outcome:
+def _one(job_id: str, act: Callable[[str], Job]) -> ActionOutcome:
     try:
         job = act(job_id)
     except TrainyardError as error:
-        return Outcome(job_id=job_id, problem=error.message)
-    return Outcome(job_id=job.id, name=job.name, status=job.status)
+        return ActionOutcome(job_id=job_id, problem=error.message)
+    return ActionOutcome(job_id=job.id, name=job.name, status=job.status)

@@ -23,7 +23,7 @@ from app.services.operations.data_dir import is_without_sandbox
 from app.services.operations.diagnosis.broker import is_loopback
 from app.services.operations.diagnosis.findings import Findings, failed, fine, size, skipped, warning
 from app.services.operations.diagnosis.site import Site
-from app.storage.keys import artifact_key, checkpoint_key
+from app.storage.object_keys import artifact_key, checkpoint_key
 
 SAMPLE = 5
 LITTLE_BYTES, TOO_LITTLE_BYTES = 10 * 1024**3, 1024**3

@@ -7,11 +7,13 @@ from datetime import datetime, timedelta
 from sqlalchemy import select
 
 from app.domain.lifecycle.states import TERMINAL
-from app.models import Job
+from app.models import Job, Sweep
+from app.security.permissions import Caller, Role
 from app.services.requests.control_plane import ControlPlane
 from config.retention import RetentionSettings
 
 JOBS_AT_ONCE = 200
+RETENTION = Caller(key_id="retention", role=Role.SUPER_ADMIN, project=None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,8 +29,17 @@ class RetentionContext:
         return self.now - timedelta(days=days)
 
     def ended_before(self, days: int) -> Iterator[Sequence[str]]:
-        """Ids of the jobs that finished before, in batches."""
-        query = select(Job.id).where(Job.status.in_(TERMINAL), Job.finished_at < self.before(days)).order_by(Job.id)
+        """Ids of the jobs that finished before, in batches. Trials have if their sweep has, too: until then others may
+        begin with their checkpoints, and one of them will be the best.
+        """
+        before = self.before(days)
+        query = (
+            select(Job.id)
+            .outerjoin(Sweep, Sweep.id == Job.sweep_id)
+            .where(Job.status.in_(TERMINAL), Job.finished_at < before)
+            .where(Job.sweep_id.is_(None) | (Sweep.finished_at < before))
+            .order_by(Job.id)
+        )
         last = ""
         while True:
             with self.plane.db.read() as session:

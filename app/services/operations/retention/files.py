@@ -12,14 +12,11 @@ from sqlalchemy import func, select
 from app.domain.errors import Conflict, NotFound, TrainyardError
 from app.domain.lifecycle.states import TERMINAL
 from app.models import Checkpoint, Job
-from app.security.permissions import Caller, Role
 from app.services.attempts import checkpoints
 from app.services.jobs import deletion
 from app.services.lifecycle import transitions
-from app.services.operations.retention.context import Pruned, RetentionContext
-from app.storage.keys import attempts_key, checkpoint_key, job_key
-
-RETENTION = Caller(key_id="retention", role=Role.SUPER_ADMIN, project=None)
+from app.services.operations.retention.context import RETENTION, Pruned, RetentionContext
+from app.storage.object_keys import attempts_key, checkpoint_key, job_key
 
 log = logging.getLogger(__name__)
 

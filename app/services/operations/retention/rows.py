@@ -4,6 +4,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, delete, exists, func, inspect, select, tuple_
 
+from app.domain.sweeps.states import TERMINAL
 from app.models import (
     AuditEntry,
     Batch,
@@ -16,6 +17,8 @@ from app.models import (
     ModelUsage,
     Replica,
     Service,
+    Sweep,
+    SweepEvent,
 )
 from app.models.base import Base
 from app.services.operations.retention.context import Pruned, RetentionContext
@@ -33,8 +36,11 @@ def metrics(context: RetentionContext) -> Pruned:
 
 
 def events(context: RetentionContext) -> Pruned:
-    batches = context.ended_before(context.settings.events_days)
-    return sum((_drop(context, JobEvent, JobEvent.job_id.in_(ids)) for ids in batches), Pruned())
+    """Delete histories of jobs and sweeps; what a sweep's trials are and have found is no part of its history."""
+    days = context.settings.events_days
+    of_jobs = (_drop(context, JobEvent, JobEvent.job_id.in_(ids)) for ids in context.ended_before(days))
+    ended = select(Sweep.id).where(Sweep.status.in_(TERMINAL), Sweep.finished_at < context.before(days))
+    return sum(of_jobs, Pruned()) + _drop(context, SweepEvent, SweepEvent.sweep_id.in_(ended))
 
 
 def audit_entries(context: RetentionContext) -> Pruned:

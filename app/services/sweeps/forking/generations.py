@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from app.domain.lifecycle.states import TERMINAL
 from app.domain.sweeps.population import Member, Replacement, ranked, replacements
-from app.domain.sweeps.rules.limits import Limits
+from app.domain.sweeps.rules.limits import SweepLimits
 from app.domain.sweeps.spec import SweepSpec
 from app.domain.sweeps.states import SweepState, TrialState
 from app.models import Checkpoint, Job, Sweep, Trial, TrialReport
@@ -18,7 +18,7 @@ from app.services.sweeps.halting.halted import halted_trials
 
 
 @dataclass(frozen=True, kw_only=True)
-class Generation:
+class HaltedGeneration:
     """``places``: ranks by the number of the member, 1 is the best. ``checkpoints``: ids of this halt, by number."""
 
     rung: int
@@ -27,7 +27,9 @@ class Generation:
     checkpoints: Mapping[int, str]
 
 
-def complete_generation(session: Session, sweep: Sweep, spec: SweepSpec, limits: Limits) -> Generation | None:
+def complete_generation(
+    session: Session, sweep: Sweep, spec: SweepSpec, limits: SweepLimits
+) -> HaltedGeneration | None:
     """The members at the lowest rung of which any waits; None while one has yet to get there, or to be made."""
     halted = halted_trials(session, sweep)
     if not halted:
@@ -38,7 +40,7 @@ def complete_generation(session: Session, sweep: Sweep, spec: SweepSpec, limits:
         return None
     found = _checkpoints(session, [job.id for _, job, _ in there], rung)
     members = [member_of(spec, report, has_checkpoint=job.id in found) for _, job, report in there]
-    return Generation(
+    return HaltedGeneration(
         rung=rung,
         places={member.number: place for place, member in enumerate(ranked(members), start=1)},
         replacements=replacements(members, most=_forks_left(session, sweep, spec, limits)),
@@ -74,7 +76,7 @@ def _is_whole(session: Session, sweep: Sweep, spec: SweepSpec) -> bool:
     return sweep.status == SweepState.FINISHING or (session.scalar(made) or 0) >= spec.method.population
 
 
-def _forks_left(session: Session, sweep: Sweep, spec: SweepSpec, limits: Limits) -> int:
+def _forks_left(session: Session, sweep: Sweep, spec: SweepSpec, limits: SweepLimits) -> int:
     """How many trials the budget allows yet."""
     so_far = budget.used_of(session, sweep, spec)
     if sweep.status != SweepState.RUNNING or budget.exhausted(session, sweep, spec, so_far, limits):

@@ -20,8 +20,8 @@ from app.models import Job, Sweep, Trial, TrialReport
 from app.services.jobs.control import requests as control_requests
 from app.services.jobs.submission import Checked
 from app.services.requests.control_plane import ControlPlane
-from app.services.sweeps import history, launching, lookup, resuming, trials
-from app.services.sweeps.forking.generations import Generation, complete_generation
+from app.services.sweeps import history, lookup, next_trial, resuming, trials
+from app.services.sweeps.forking.generations import HaltedGeneration, complete_generation
 from app.services.sweeps.forking.room import room_for_members
 from app.services.sweeps.halting.halted import halted_trials
 from app.services.sweeps.history import ACTOR
@@ -36,7 +36,7 @@ class _Plan:
 
     seen: Sweep
     spec: SweepSpec
-    generation: Generation
+    generation: HaltedGeneration
     forks: Sequence[tuple[NewTrial, Checked]] = ()
     refusal: str = ""
 
@@ -62,13 +62,13 @@ def decide(plane: ControlPlane, sweep_id: str) -> bool:
     try:
         return _carry_out(plane, _planned(plane, sweep, spec, found))
     except LimitExceeded as error:
-        launching.wait(plane, sweep_id, error.message)
+        next_trial.wait(plane, sweep_id, error.message)
     except Unauthenticated:
-        launching.wait(plane, sweep_id, launching.KEY_ENDED)
+        next_trial.wait(plane, sweep_id, next_trial.KEY_ENDED)
     return False
 
 
-def _planned(plane: ControlPlane, sweep: Sweep, spec: SweepSpec, generation: Generation) -> _Plan:
+def _planned(plane: ControlPlane, sweep: Sweep, spec: SweepSpec, generation: HaltedGeneration) -> _Plan:
     """The forks, whose documents are checked before the transaction."""
     plan = _Plan(seen=sweep, spec=spec, generation=generation)
     try:
@@ -88,7 +88,7 @@ def _fork(plane: ControlPlane, plan: _Plan, place: int) -> tuple[NewTrial, Check
         values = dict(session.get_one(Trial, (sweep.id, winner)).values)
     new = NewTrial(
         number=sweep.next_number + place,
-        values=explored(launching.space_of(plan.spec), values, plan.spec.method, sweep.next_number + place),
+        values=explored(next_trial.space_of(plan.spec), values, plan.spec.method, sweep.next_number + place),
         source="exploited",
         seen_seq=sweep.seq + 1,
         fork=Fork(parent_number=winner, checkpoint_id=plan.generation.checkpoints[winner], step=plan.generation.rung),
@@ -118,7 +118,7 @@ def _carry_out(plane: ControlPlane, plan: _Plan) -> bool:
     return True
 
 
-def _generation(session: Session, plane: ControlPlane, sweep: Sweep, spec: SweepSpec) -> Generation | None:
+def _generation(session: Session, plane: ControlPlane, sweep: Sweep, spec: SweepSpec) -> HaltedGeneration | None:
     return complete_generation(session, sweep, spec, plane.sweep_limits) if spec.method.name == PBT else None
 
 
@@ -148,7 +148,7 @@ def _write(session: Session, plane: ControlPlane, plan: _Plan) -> _Written | Non
     return _Written(to_nudge=to_nudge, to_admit=[job for job in made if job.state is not JobState.PAUSED])
 
 
-def _settle(sweep: Sweep, generation: Generation, trial: Trial, report: TrialReport, fork: Fork | None) -> None:
+def _settle(sweep: Sweep, generation: HaltedGeneration, trial: Trial, report: TrialReport, fork: Fork | None) -> None:
     """Decide about a member; ``fork`` takes its place."""
     report.decided_seq, report.continues = sweep.seq, fork is None
     report.rank, report.compared = generation.places[trial.number], len(generation.places)

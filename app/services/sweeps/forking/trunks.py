@@ -37,7 +37,7 @@ _WITH_CHECKPOINTS = (TrialState.RUNNING, TrialState.COMPLETED, TrialState.STOPPE
 
 
 @dataclass(frozen=True)
-class Waits:
+class Postponed:
     """The new trial is made later; ``reason`` says what it waits for."""
 
     reason: str
@@ -103,7 +103,7 @@ class Sharing:
         return self._read[key]
 
 
-def begin(plane: ControlPlane, sweep: Sweep, spec: SweepSpec, new: NewTrial) -> NewTrial | Waits:
+def begin(plane: ControlPlane, sweep: Sweep, spec: SweepSpec, new: NewTrial) -> NewTrial | Postponed:
     """The new trial with the checkpoint that it begins with, if there is one, and with those that it saves for others.
 
     Waits where a running trial will save one that spares far more than those there are.
@@ -185,7 +185,7 @@ def _stored(session: Session, earlier: Sequence[_Earlier]) -> Fork | None:
 
 def _awaited(
     session: Session, sharing: Sharing, new: NewTrial, earlier: Sequence[_Earlier], fork: Fork | None
-) -> Waits | None:
+) -> Postponed | None:
     """What a running trial will save, if it spares so much more that it is waited for."""
     so_far, best = fork.step if fork is not None else 0, None
     for each in earlier:
@@ -194,7 +194,7 @@ def _awaited(
             best = step, each.trial.number
     if best is None or not sharing.is_worthwhile(best[0] - so_far, new.values):
         return None
-    return Waits(f"waits for trial {best[1]} to save at step {best[0]}, where trial {new.number} branches off")
+    return Postponed(f"waits for trial {best[1]} to save at step {best[0]}, where trial {new.number} branches off")
 
 
 def _is_going_on(each: _Earlier) -> bool:

@@ -115,7 +115,7 @@ def _submit(plane: ControlPlane, sweep: Sweep, fork: Trial) -> None:
 
 
 def _wait(plane: ControlPlane, sweep_id: str, number: int, reason: str) -> None:
-    """It is tried again. Only a sweep that makes no further trial says so: before, `launching` writes its reason."""
+    """It is tried again. Only a sweep that makes no further trial says so: before, `next_trial` writes its reason."""
     logger.info("fork %s of sweep %s is not verified yet: %s", number, sweep_id, reason)
     message = f"a fork is not verified yet: {reason}"
     with plane.db.write() as session:

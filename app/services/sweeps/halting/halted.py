@@ -19,7 +19,7 @@ _IS_NEWEST = (
 
 
 @dataclass(frozen=True)
-class Load:
+class TrialLoad:
     """Trials that have, or wait for, devices, and those of them that wait, be it until the queue takes them back."""
 
     alive: int
@@ -41,15 +41,15 @@ def count(session: Session, sweep_id: str) -> int:
     return session.scalar(query.where(*_are_halted(sweep_id))) or 0
 
 
-def load_of(session: Session, sweep: Sweep) -> Load:
+def load_of(session: Session, sweep: Sweep) -> TrialLoad:
     """A halted trial is no load: its place is free for another."""
     query = select(Job.status, func.count()).select_from(Trial).outerjoin(Job, Job.id == Trial.job_id)
     query = query.where(Trial.sweep_id == sweep.id, Trial.state == TrialState.RUNNING).group_by(Job.status)
     by_status = dict(session.execute(query).all())  # None: of jobs that were deleted
     alive, waiting = sum(by_status.values()), sum(by_status.get(status, 0) for status in WAITING)
     if not by_status.get(JobState.PAUSED):
-        return Load(alive, waiting)
-    return Load(alive - count(session, sweep.id), waiting + _to_be_requeued(session, sweep.id))
+        return TrialLoad(alive, waiting)
+    return TrialLoad(alive - count(session, sweep.id), waiting + _to_be_requeued(session, sweep.id))
 
 
 def has_room(session: Session, sweep: Sweep, spec: SweepSpec) -> bool:

@@ -27,7 +27,7 @@ _DECIDES = (SweepState.RUNNING, SweepState.FINISHING)
 
 
 @dataclass(frozen=True)
-class Choice:
+class HaltDecision:
     """What becomes of halted trials now."""
 
     continues: Sequence[Standing] = ()
@@ -60,10 +60,10 @@ def continue_promoted(session: Session, sweep: Sweep, *, actor: str) -> None:
     halted = halted_trials(session, sweep)
     if waits(spec) and any(trial.promoted for trial, _, _ in halted):
         ladder = _ladder(session, sweep, spec, halted)
-        _apply(session, sweep, Choice(continues=_by_hand(halted, ladder)), actor=actor)
+        _apply(session, sweep, HaltDecision(continues=_by_hand(halted, ladder)), actor=actor)
 
 
-def _apply(session: Session, sweep: Sweep, choice: Choice, *, actor: str) -> bool:
+def _apply(session: Session, sweep: Sweep, choice: HaltDecision, *, actor: str) -> bool:
     """Write the decisions and what follows from them; the caller has locked the sweep. Whether there were any."""
     by_number = {trial.number: (trial, report) for trial, _, report in halted_trials(session, sweep)}
     for each in choice.continues:
@@ -83,22 +83,22 @@ def _decides(sweep: Sweep, spec: SweepSpec) -> bool:
     return sweep.status in _DECIDES and waits(spec) and spec.method.name != PBT
 
 
-def _choice(session: Session, sweep: Sweep, spec: SweepSpec) -> Choice:
+def _choice(session: Session, sweep: Sweep, spec: SweepSpec) -> HaltDecision:
     halted = halted_trials(session, sweep)
     by_hand = any(trial.promoted for trial, _, _ in halted)
     room, is_last = has_room(session, sweep, spec), sweep.status == SweepState.FINISHING
     if not halted or not (by_hand or room or is_last):
-        return Choice()
+        return HaltDecision()
     ladder = _ladder(session, sweep, spec, halted)
     if is_last and sweep.ends_as != SweepState.COMPLETED:
-        return Choice(ends=ladder.waiting())
+        return HaltDecision(ends=ladder.waiting())
     if by_hand:
-        return Choice(continues=_by_hand(halted, ladder))
+        return HaltDecision(continues=_by_hand(halted, ladder))
     if spec.deterministic and _is_amid_generation(session, sweep, spec):
-        return Choice()
+        return HaltDecision()
     earned = ladder.take(_at_once(spec)) if room else []
     if earned or not is_last:
-        return Choice(continues=earned)
+        return HaltDecision(continues=earned)
     return _last(session, sweep, spec, ladder)
 
 
@@ -129,22 +129,22 @@ def _at_once(spec: SweepSpec) -> int:
     return limit if spec.deterministic and isinstance(limit, int) else 1
 
 
-def _last(session: Session, sweep: Sweep, spec: SweepSpec, ladder: Ladder) -> Choice:
+def _last(session: Session, sweep: Sweep, spec: SweepSpec, ladder: Ladder) -> HaltDecision:
     """No trial is made any more: continue what completes at least one trial, and end what can't win.
 
     When more than its trials is used up of the budget, a halted trial that has not earned its place ends at once.
     """
     runs, is_spent = load_of(session, sweep).alive > 0, budget.is_spent(session, sweep, spec)
     if runs and not is_spent:
-        return Choice()
+        return HaltDecision()
     needed = None if _has_completed(session, sweep) else ladder.best()
     if not runs:
         limit = spec.budget.parallel_trials
         continues = [] if is_spent else ladder.take(limit if isinstance(limit, int) else 1, least=1)
         continues = continues or ([needed] if needed else [])
-        return Choice(continues=continues) if continues else Choice(ends=ladder.waiting())
+        return HaltDecision(continues=continues) if continues else HaltDecision(ends=ladder.waiting())
     ladder.take(len(ladder.waiting()))  # they have earned to continue as soon as there is room
-    return Choice(ends=[each for each in ladder.waiting() if each != needed])
+    return HaltDecision(ends=[each for each in ladder.waiting() if each != needed])
 
 
 def _has_completed(session: Session, sweep: Sweep) -> bool:

@@ -5,6 +5,7 @@ from sqlalchemy.orm import Session
 
 from app.domain.lifecycle.halts import halted_at
 from app.domain.lifecycle.states import JobState
+from app.domain.sweeps.promotions import halts
 from app.domain.sweeps.spec import SweepSpec
 from app.domain.sweeps.states import TrialState
 from app.models import Job, Sweep, Trial, TrialReport
@@ -17,6 +18,9 @@ def halted_again(session: Session, sweep: Sweep) -> set[int]:
     One that stands at a later halt has a report that is yet to be recorded. One that a person has paused stays, which
     the reason of its job tells apart. The step of a trial's value tells nothing: it may lie before the halt.
     """
+    spec = SweepSpec.from_json(sweep.spec)
+    if not halts(spec):
+        return set()
     of_trial = (TrialReport.sweep_id == Trial.sweep_id) & (TrialReport.number == Trial.number)
     query = (
         select(Trial, Job)
@@ -31,7 +35,6 @@ def halted_again(session: Session, sweep: Sweep) -> set[int]:
             Job.status == JobState.PAUSED,
         )
     )
-    spec = SweepSpec.from_json(sweep.spec)
     return {
         row.Trial.number
         for row in session.execute(query)

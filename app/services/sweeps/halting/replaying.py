@@ -6,12 +6,13 @@ from collections.abc import Set as AbstractSet
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from app.domain.errors import Conflict
 from app.domain.sweeps.events import SweepEventType
 from app.domain.sweeps.promotions import Ladder, waits
 from app.domain.sweeps.rungs import RungReport
 from app.domain.sweeps.spec import PBT, SweepSpec
 from app.domain.sweeps.states import TrialState
-from app.models import SweepEvent, Trial, TrialReport
+from app.models import Sweep, SweepEvent, Trial, TrialReport
 from app.services.sweeps import rung_reports
 
 Decision = tuple[bool, int, int]  # continues, rank, of
@@ -51,14 +52,18 @@ def replayed(
     return found
 
 
-def continued_by_hand(session: Session, sweep_id: str, trials: Mapping[int, Trial]) -> set[_Key]:
+def continued_by_hand(session: Session, sweep: Sweep, spec: SweepSpec, trials: Mapping[int, Trial]) -> set[_Key]:
     """Number and rung of the reports at which a person let a halted trial continue, from the sweep's events.
 
-    That its trial is exempt is recorded once, and before such a decision; a trial that is exempt waits no more.
+    That its trial is exempt is recorded once, and before such a decision; a trial that is exempt waits no more. Raises
+    Conflict where retention has deleted the events.
     """
+    if not waits(spec) or not any(trial.promoted for trial in trials.values()):
+        return set()
+    _require_events(session, sweep)
     kinds = (SweepEventType.CHANGED, SweepEventType.TRIAL_REPORTED)
     query = select(SweepEvent.type, SweepEvent.reason, SweepEvent.data).where(
-        SweepEvent.sweep_id == sweep_id, SweepEvent.type.in_(kinds)
+        SweepEvent.sweep_id == sweep.id, SweepEvent.type.in_(kinds)
     )
     waits_at: dict[int, int] = {}
     found: set[_Key] = set()
@@ -71,6 +76,16 @@ def continued_by_hand(session: Session, sweep_id: str, trials: Mapping[int, Tria
         elif set(data) == {"number"} and number in waits_at and trials[number].promoted:
             found.add((number, waits_at[number]))
     return found
+
+
+def _require_events(session: Session, sweep: Sweep) -> None:
+    """Events are numbered from 1; of one that continues after its history was deleted the first are missing."""
+    first = select(SweepEvent.id).where(SweepEvent.sweep_id == sweep.id, SweepEvent.seq == 1)
+    if session.scalar(first) is None:
+        raise Conflict(
+            f"sweep {sweep.id} can't be replayed: a person let halted trials continue, and the history that says where "
+            "was deleted (TRAINYARD_RETENTION_EVENTS_DAYS)"
+        )
 
 
 def _events(reports: Sequence[TrialReport]) -> Iterator[_Event]:

@@ -11,7 +11,16 @@ from sqlalchemy.orm import Session
 from app.domain.errors import Conflict, InvalidRequest
 from app.domain.suggestions import did_you_mean
 from app.domain.sweeps import figures
-from app.domain.sweeps.figures import FEWEST_COMPLETED, Front, History, Importance, Parallel, Point, Report, Rungs
+from app.domain.sweeps.figures import (
+    FEWEST_COMPLETED,
+    Importance,
+    ObjectiveHistory,
+    Parallel,
+    ParetoFront,
+    Point,
+    RungPoint,
+    Rungs,
+)
 from app.domain.sweeps.observations import Observation
 from app.domain.sweeps.parameters import Parameter
 from app.domain.sweeps.promotions import halts
@@ -20,7 +29,7 @@ from app.domain.sweeps.space import Space
 from app.domain.sweeps.spec import NONE, PATIENCE, Objective, SweepSpec
 from app.domain.sweeps.states import TrialState
 from app.models import Sweep, Trial, TrialReport
-from app.services.sweeps.launching import space_of
+from app.services.sweeps.next_trial import space_of
 from app.services.sweeps.search import importance
 
 MOST_TRIALS = 10_000  # that are read, the first ones
@@ -48,7 +57,7 @@ class ImportanceQuestion:
         return len(self.completed[0].objectives)
 
 
-def history(session: Session, sweep: Sweep, *, objective: str, max_points: int) -> History:
+def history(session: Session, sweep: Sweep, *, objective: str, max_points: int) -> ObjectiveHistory:
     """Raises InvalidRequest for an unknown objective, as all do that take one."""
     spec = SweepSpec.from_json(sweep.spec)
     place = _place(spec, objective, "objective")
@@ -69,7 +78,7 @@ def slices(
     return figures.slices(_points(session, sweep, spec, place), spec.objectives[place], chosen, most=max_points)
 
 
-def front(session: Session, sweep: Sweep, *, x: str, y: str, max_points: int) -> Front:
+def front(session: Session, sweep: Sweep, *, x: str, y: str, max_points: int) -> ParetoFront:
     """Raises InvalidRequest for a sweep of one objective, and for two axes that are one."""
     spec = SweepSpec.from_json(sweep.spec)
     if len(spec.objectives) == 1:
@@ -198,20 +207,20 @@ def _counts(session: Session, sweep_id: str) -> dict[int, tuple[int, int]]:
     return {rung: (trials, went) for rung, trials, went in session.execute(query.group_by(TrialReport.rung))}
 
 
-def _reports(session: Session, sweep_id: str, count: int) -> Mapping[int, list[Report]]:
+def _reports(session: Session, sweep_id: str, count: int) -> Mapping[int, list[RungPoint]]:
     """By rung, in the order of trials; of very many those of every second, third … trial."""
     every = -(-count // MOST_REPORTS)
     query = select(TrialReport).where(TrialReport.sweep_id == sweep_id)
     if every > 1:
         query = query.where(TrialReport.number % every == 0)
-    found: dict[int, list[Report]] = {}
+    found: dict[int, list[RungPoint]] = {}
     for row in session.scalars(query.order_by(TrialReport.number, TrialReport.rung)):
         found.setdefault(row.rung, []).append(_report(row))
     return found
 
 
-def _report(row: TrialReport) -> Report:
+def _report(row: TrialReport) -> RungPoint:
     shown: dict[str, Any] = {
         name: getattr(row, name) for name in ("number", "rung", "value", "continues", "rank", "compared")
     }
-    return Report(**shown)
+    return RungPoint(**shown)

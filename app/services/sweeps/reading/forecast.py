@@ -14,7 +14,7 @@ from app.services.requests.control_plane import StartEstimates
 FRESH_SECONDS = 1.0  # a step may last minutes, in which other jobs come and end
 
 
-class Forecast:
+class StartForecast:
     """Stands for the start estimates of a control plane within one step; not thread-safe."""
 
     def __init__(self, estimates: StartEstimates, most: int, *, clock: Callable[[], float] = time.monotonic) -> None:

@@ -13,7 +13,7 @@ from app.domain.sweeps.space import Space
 from app.domain.sweeps.spec import ASHA, GRID, HYPERBAND, MAX_TRIALS, SweepSpec
 from app.services.sweeps.creation import CheckedSweep
 from app.services.sweeps.forking import trunks
-from app.services.sweeps.launching import Suggests
+from app.services.sweeps.next_trial import Suggests
 from app.services.sweeps.observing import device_count
 
 SHOWN_SUGGESTIONS = 5

@@ -17,7 +17,7 @@ from app.models import Sweep, Trial, TrialReport
 from app.services.sweeps import rung_reports
 from app.services.sweeps.forking import replaying as populations
 from app.services.sweeps.halting import replaying
-from app.services.sweeps.launching import Suggests, space_of
+from app.services.sweeps.next_trial import Suggests, space_of
 from app.services.sweeps.observed import KnownTrials, learns
 
 # Of one request. A method that learns reads every earlier trial for each suggestion: so many in all.
@@ -27,7 +27,7 @@ PART_SECONDS = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Difference:
+class ReplayDifference:
     """What a replay found otherwise than it is stored."""
 
     what: str  # suggestion, decision
@@ -38,12 +38,12 @@ class Difference:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Replay:
+class SweepReplay:
     """Of the trials ``numbers``; ``next_number`` is the first one after them, None if there is none."""
 
     suggestions: int
     decisions: int
-    differences: list[Difference]
+    differences: list[ReplayDifference]
     numbers: range
     next_number: int | None
 
@@ -69,7 +69,8 @@ def read(session: Session, sweep: Sweep, *, first: int | None = None, last: int 
     """Everything of the sweep, for a replay of the trials from ``first`` to ``last``: by default all, with ``first``
     alone as many as one request computes, in about PART_SECONDS.
 
-    Raises BadSpec for more than that, and for numbers that the sweep does not have.
+    Raises BadSpec for more than that, and for numbers that the sweep does not have, Conflict where a part of what it
+    needs was deleted.
     """
     spec = SweepSpec.from_json(sweep.spec)
     numbers = part(sweep.next_number, first, last, is_learning=learns(spec))
@@ -83,7 +84,7 @@ def read(session: Session, sweep: Sweep, *, first: int | None = None, last: int 
         known=KnownTrials(session, sweep, spec),
         reports=session.scalars(reports).all(),
         trials=trials,
-        by_hand=replaying.continued_by_hand(session, sweep.id, trials),
+        by_hand=replaying.continued_by_hand(session, sweep, spec, trials),
     )
 
 
@@ -109,7 +110,7 @@ def part(made: int, first: int | None, last: int | None, *, is_learning: bool) -
     )
 
 
-def replay(stored: StoredSweep, suggestions: Suggests) -> Replay:
+def replay(stored: StoredSweep, suggestions: Suggests) -> SweepReplay:
     """Trials whose values the document or a person chose have no suggestion, and are not counted.
 
     An open part ends with the first trial that was suggested after PART_SECONDS.
@@ -130,7 +131,7 @@ def replay(stored: StoredSweep, suggestions: Suggests) -> Replay:
     ]
     decided = [report for report in stored.reports if report.number in stored.numbers]
     end = stored.numbers.stop
-    return Replay(
+    return SweepReplay(
         suggestions=done + len(forks),
         decisions=len(decided),
         differences=[*differing, *_decisions(stored), *_forks(forks)],
@@ -141,31 +142,31 @@ def replay(stored: StoredSweep, suggestions: Suggests) -> Replay:
 
 def _suggestions(
     stored: StoredSweep, suggested: Sequence[tuple[int, Trial]], suggestions: Suggests, deadline: float
-) -> tuple[list[Difference], int]:
+) -> tuple[list[ReplayDifference], int]:
     """The differences, and how many trials were computed until the deadline, of the monotonic clock: at least one.
 
     ``suggested``: trials with their places among those that the method suggested.
     """
-    space, differing = space_of(stored.spec), list[Difference]()
+    space, differing = space_of(stored.spec), list[ReplayDifference]()
     for done, (place, trial) in enumerate(suggested):
         if done and time.monotonic() > deadline:
             return differing, done
         known = stored.known.of(trial)
         found = suggestions.suggest(stored.spec, space, number=trial.number, place=place, observations=known)
         if found.values != trial.values:
-            difference = Difference(
+            difference = ReplayDifference(
                 what="suggestion", number=trial.number, rung=None, stored=trial.values, replayed=found.values
             )
             differing.append(difference)
     return differing, len(suggested)
 
 
-def _forks(found: Sequence[populations.ReplayedFork]) -> Iterator[Difference]:
+def _forks(found: Sequence[populations.ReplayedFork]) -> Iterator[ReplayDifference]:
     """Forks of a population that have another winner, or other values."""
     for each in found:
         trial = each.trial
         if trial.parent_number != each.winner:
-            yield Difference(
+            yield ReplayDifference(
                 what="decision",
                 number=trial.number,
                 rung=trial.fork_step,
@@ -173,12 +174,12 @@ def _forks(found: Sequence[populations.ReplayedFork]) -> Iterator[Difference]:
                 replayed=each.winner,
             )
         elif trial.values != each.values:
-            yield Difference(
+            yield ReplayDifference(
                 what="suggestion", number=trial.number, rung=None, stored=trial.values, replayed=dict(each.values)
             )
 
 
-def _decisions(stored: StoredSweep) -> Iterator[Difference]:
+def _decisions(stored: StoredSweep) -> Iterator[ReplayDifference]:
     """Each report is judged by the earlier ones of its rung, and by its trial's own; one that waited, by all that were
     there when its sweep decided.
     """
@@ -201,6 +202,6 @@ def _decisions(stored: StoredSweep) -> Iterator[Difference]:
         replayed = waited.get((report.number, report.rung), (continues, verdict.rank, verdict.of))
         found = (report.continues, report.rank, report.compared)
         if replayed != found:
-            yield Difference(
+            yield ReplayDifference(
                 what="decision", number=report.number, rung=report.rung, stored=list(found), replayed=list(replayed)
             )

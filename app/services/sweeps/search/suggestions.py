@@ -6,7 +6,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from importlib.util import find_spec
 from typing import Any
 
@@ -36,10 +36,13 @@ class SearchUnavailable(Unavailable):
 
 @dataclass(frozen=True)
 class Suggestion:
-    """``values`` is None when the grid is exhausted; ``note`` is for the history of the sweep."""
+    """``values`` is None when the grid is exhausted; ``note`` is for the history of the sweep, ``seconds`` is how long
+    they were computed.
+    """
 
     values: dict[str, Value] | None
     note: str = ""
+    seconds: float = field(default=0.0, compare=False)
 
 
 class Suggestions:
@@ -88,9 +91,10 @@ class Suggestions:
         seed = seed_of(spec.method.seed, number)
         place = max(0, number - len(spec.enqueue)) if place is None else place
         observations = _penalized(observations, spec.on_failed_trials)
+        begun = time.monotonic()
         here = _answered_here(spec, space, place, seed, observations)
         if here is not None:
-            return here
+            return replace(here, seconds=time.monotonic() - begun)
         question = {
             "space": space.to_json(),
             "method": asdict(spec.method),
@@ -118,11 +122,13 @@ class Suggestions:
             raise SearchUnavailable(
                 f"the process of method {question['method']['name']} failed; it is asked again later"
             )
+        begun = time.monotonic()
         try:
             answer = self._ask(question, text)
         except SearchUnavailable:
             self._failures = {key: time.monotonic() + _REST_SECONDS}
             raise
+        answer["seconds"] = time.monotonic() - begun
         self._answers[key] = answer
         if len(self._answers) > _REMEMBERED:
             self._answers.popitem(last=False)
@@ -230,7 +236,7 @@ def _penalized(observations: Sequence[Observation], rule: FailedTrials) -> list[
 
 def _suggestion(answer: dict[str, Any], method: str) -> Suggestion:
     if "error" not in answer:
-        return Suggestion(answer["values"], answer["note"])
+        return Suggestion(answer["values"], answer["note"], answer["seconds"])
     if "field" in answer:
         raise BadSpec(answer["error"], field=answer["field"])
     if "missing" in answer:

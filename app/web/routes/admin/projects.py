@@ -4,7 +4,15 @@ from typing import Any
 
 from flask import Blueprint, Response, url_for
 
-from app.domain.administration import AS_INSTALLED, CREATE_CLAIMS, MAKES_NONE, MAKES_SERVICES, USE_CLAIMS
+from app.domain.administration import (
+    AS_INSTALLED,
+    CREATE_CLAIMS,
+    MAKES_NONE,
+    MAKES_SERVICES,
+    OPTIONAL_DIGESTS,
+    REQUIRED_DIGESTS,
+    USE_CLAIMS,
+)
 from app.http.context import caller, plane
 from app.http.operation import operation
 from app.http.pagination import page_request
@@ -25,6 +33,7 @@ from app.web.pages import done
 blueprint = Blueprint("web_admin_projects", __name__)
 _CREATE, _CHANGE = CreateProjectSchema(), ChangeProjectSchema()
 _CLAIM_RIGHTS = {CREATE_CLAIMS: "jobs may create missing ones", USE_CLAIMS: "existing ones only"}
+_IMAGE_DIGESTS = {OPTIONAL_DIGESTS: "a tag is enough", REQUIRED_DIGESTS: "the digest is required"}
 _AUTO_SERVICES = {
     AS_INSTALLED: "as the settings of the gateways say",
     MAKES_SERVICES: "a service is made",
@@ -44,6 +53,8 @@ class ProjectFormSchema(RequestSchema):
     egress = Lines(load_default=[])
     claims = Text()
     auto_services = Text()
+    image_sources = Lines(load_default=[])
+    image_digests = Text()
     required_capabilities = Lines(load_default=[])
 
 
@@ -70,13 +81,18 @@ def project(name: str) -> Response:
         found = service.visible(session, caller(), name)
         usage = project_quotas.usage(session, name)
     return admin_page(
-        "admin/project.html", project=found, usage=usage, claim_rights=_CLAIM_RIGHTS, auto_services=_AUTO_SERVICES
+        "admin/project.html",
+        project=found,
+        usage=usage,
+        claim_rights=_CLAIM_RIGHTS,
+        auto_services=_AUTO_SERVICES,
+        image_digests=_IMAGE_DIGESTS,
     )
 
 
 @blueprint.post("/admin/projects/<name>")
 @operation(
-    "Set the description, the services, the claims and the demands of a project",
+    "Set the description, the services, the claims, the images and the demands of a project",
     permission=Permission.CLUSTER_ADMIN,
     media="html",
     **form(ProjectFormSchema),

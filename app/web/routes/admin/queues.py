@@ -34,7 +34,7 @@ class QueueFormSchema(LimitsFormSchema):
     name = Matching(NAME, NAME_RULE, required=True)
 
 
-class PauseFormSchema(RequestSchema):
+class PauseQueueFormSchema(RequestSchema):
     paused = QueryFlag(required=True)
 
 
@@ -70,7 +70,7 @@ def limit_queue(name: str, body: dict[str, Any]) -> Response:
 
 
 @blueprint.post("/admin/queues/<name>/pause")
-@operation("Pause or resume a queue", permission=Permission.CLUSTER_ADMIN, media="html", **form(PauseFormSchema))
+@operation("Pause or resume a queue", permission=Permission.CLUSTER_ADMIN, media="html", **form(PauseQueueFormSchema))
 def pause_queue(name: str, body: dict[str, Any]) -> Response:
     service.change(plane().db, caller(), name, {"paused": body["paused"]})
     said = "starts no jobs until it is resumed" if body["paused"] else "starts jobs again"

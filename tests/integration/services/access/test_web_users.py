@@ -17,7 +17,7 @@ from app.security.role_rules import Grant
 from app.security.secrets import SecretBox
 from app.services.access import api_keys, audit_log, web_sessions, web_users
 from app.services.access.api_keys import WantedKey
-from app.services.access.identity_provider import Identity
+from app.services.access.identity_provider import ProviderIdentity
 from app.services.access.web_sessions import Lifetime
 from app.services.requests.idempotency import not_stored
 from app.services.requests.pagination import PageRequest
@@ -25,7 +25,7 @@ from tests.builders.factories import make_project
 
 pytestmark = pytest.mark.both_databases
 
-ANA = Identity(issuer="https://id.example.com", subject="1", name="Ana", email="ana@example.com", claims={})
+ANA = ProviderIdentity(issuer="https://id.example.com", subject="1", name="Ana", email="ana@example.com", claims={})
 ADMIN = Grant(role=Role.ADMIN, project="default")
 LIFETIME = Lifetime(most=timedelta(hours=12), idle=timedelta(hours=2))
 

@@ -14,7 +14,7 @@ from app.domain.lifecycle.events import EventType
 from app.models import Checkpoint, Job, JobEvent
 from app.services.attempts import checkpoints, work_orders
 from app.services.attempts.model_weights import damage_of
-from app.services.telemetry.progress import MetricPoint
+from app.services.telemetry.stored_metrics import MetricValue
 from app.storage.storage import Storage
 from config.redaction import Redaction
 from tests.builders import walks
@@ -248,7 +248,7 @@ def test_closing_ends_the_wait_for_a_database_that_is_away(db, work, tmp_path):
 def test_checkpoint_whose_metrics_were_never_written_is_not_recorded(db, work, tmp_path):
     taker = Taker(db, work, tmp_path)
     db.away = True
-    taker.reporter.points([MetricPoint(name="loss", step=5, at=datetime.now(UTC), value=1.0)])
+    taker.reporter.points([MetricValue(name="loss", step=5, at=datetime.now(UTC), value=1.0)])
 
     end_while_away(db, taker)
 

@@ -9,7 +9,7 @@ from app.domain.lifecycle.outcomes import Outcome
 from app.domain.lifecycle.states import JobState
 from app.models import Job
 from app.services.attempts import leases, work_orders
-from app.services.attempts.work_orders import Work
+from app.services.attempts.work_orders import WorkOrder
 from tests.builders import factories
 from tests.builders.recovering import record_of, training
 from tests.builders.walks import NO_WAIT, job_of, save
@@ -25,14 +25,14 @@ def halting(*at: int, unit: str = "steps", **training_config: Any) -> dict[str, 
     return document
 
 
-def started(db: Database, document: dict[str, Any], *, total_steps: int | None = 9, **columns: Any) -> Work:
+def started(db: Database, document: dict[str, Any], *, total_steps: int | None = 9, **columns: Any) -> WorkOrder:
     work = training(db, document=document, **columns)
     with db.write() as session:
         session.get_one(Job, work.job_id).total_steps = total_steps
     return work
 
 
-def ended(db: Database, work: Work, *, end_step: int, may_restart: bool = True, **outcome: Any) -> JobState:
+def ended(db: Database, work: WorkOrder, *, end_step: int, may_restart: bool = True, **outcome: Any) -> JobState:
     return work_orders.finish(
         db, work, Outcome(**{**KILLED, "end_step": end_step, **outcome}), NO_WAIT, may_restart=may_restart
     ).state

@@ -18,8 +18,8 @@ from app.services.lifecycle import transitions
 from app.services.nodes import registry
 from app.services.scheduling import planner
 from app.services.scheduling.leader_election import LeaderLease
-from app.services.telemetry import progress
-from app.services.telemetry.progress import Reports
+from app.services.telemetry import stored_metrics
+from app.services.telemetry.stored_metrics import TelemetryReports
 from tests.builders import factories
 from tests.builders.walks import NO_WAIT, job_of, make_job, make_node, save, start_attempt
 from trainyard.protocol.messages import Progress
@@ -85,8 +85,12 @@ def test_a_lease_that_stands_still_is_taken_away_and_its_holder_can_write_no_mor
     work = start_attempt(database, job_id)
     work_orders.enter_phase(database, work, JobState.TRAINING)
     save(database, work, 3)
-    progress.store(
-        database, job_id=job_id, attempt=1, fence=work.fence, reports=Reports(progress=Progress(step=5, total_steps=9))
+    stored_metrics.store(
+        database,
+        job_id=job_id,
+        attempt=1,
+        fence=work.fence,
+        reports=TelemetryReports(progress=Progress(step=5, total_steps=9)),
     )
     seen = leases.live(database)[0]
 
@@ -102,7 +106,9 @@ def test_a_lease_that_stands_still_is_taken_away_and_its_holder_can_write_no_mor
     with pytest.raises(LeaseLost):
         save(database, work, 6)
     with pytest.raises(LeaseLost):
-        progress.store(database, job_id=job_id, attempt=1, fence=work.fence, reports=Reports(progress=Progress(step=6)))
+        stored_metrics.store(
+            database, job_id=job_id, attempt=1, fence=work.fence, reports=TelemetryReports(progress=Progress(step=6))
+        )
     with pytest.raises(LeaseLost):
         work_orders.finish(database, work, Outcome(kind="completed"), NO_WAIT)
     with pytest.raises(LeaseLost):

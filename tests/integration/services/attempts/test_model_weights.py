@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
+from app.domain.errors import LeaseLost
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import JobState
 from app.domain.spec.model import JobDocument
@@ -15,12 +16,13 @@ from app.services.attempts.model_weights import damage_of, retire_damaged
 from app.services.lifecycle import transitions
 from app.storage.storage import Storage
 from tests.builders.factories import make_attempt, make_checkpoint, make_document, make_job, make_node
-from tests.builders.shards import batch_document
+from tests.builders.shards import batch_document, make_shard
 from trainyard.protocol import checkpoint_manifest as _manifest
 from trainyard.protocol.messages import MAX_MESSAGE
 from workers.attempt_failed import AttemptFailed
-from workers.prepare.inputs.input_library import Sources
+from workers.prepare.inputs.input_library import JobInputs
 from workers.prepare.inputs.model_weights import find_weights, with_result_here, with_results
+from workers.run_dir.layout import RunDirectory
 from workers.supervisor.recording.model_export import Output, store_model
 from workers.supervisor.recording.upload import Patience
 
@@ -92,8 +94,9 @@ def taken(database, storage, tmp_path, document):
     with database.write() as session:
         job = make_job(session, document=document)
         make_attempt(session, job, make_node(session, f"n{job.id[-12:]}"))
-    none = Sources(model=None, tokenizer=None, data=(), script=None)
-    return with_results(database, storage, work_orders.load_work(database, job.id, 1), none, tmp_path / "scratch")
+    none = JobInputs(model=None, tokenizer=None, data=(), script=None)
+    work = work_orders.load_work(database, job.id, 1)
+    return with_results(database, storage, work, none, RunDirectory(tmp_path / "scratch"))[1:]
 
 
 def test_base_model_that_a_job_has_made_takes_the_place_of_a_model(database, storage, trained, tmp_path):
@@ -134,7 +137,7 @@ def test_training_that_continues_an_adapter_has_its_tokenizer(database, storage,
 
 
 def test_preview_finds_a_result_where_the_storage_is_a_directory(storage, trained):
-    document, none = make_document(), Sources(model=None, tokenizer=None, data=(), script=None)
+    document, none = make_document(), JobInputs(model=None, tokenizer=None, data=(), script=None)
     document["training_config"]["base_model"] = {"model_id": "none", "job_id": trained[0]}
 
     there = with_result_here(storage, JobDocument.from_json(document), none)
@@ -181,6 +184,101 @@ def test_damaged_checkpoint_is_retired_and_the_one_before_is_the_newest(database
         assert [(each.type, each.actor, each.data) for each in events] == [("job.resume_fallback", first.actor, noted)]
         assert "model.safetensors" in str(damage_of(session, session.get_one(Checkpoint, damaged)))
         assert damage_of(session, session.get_one(Checkpoint, older)) is None
+
+
+@pytest.fixture
+def damaged(database, storage, trained, tmp_path):
+    """The ids of a job, its damaged newest checkpoint, which is its best, too, and one before it that is good."""
+    job_id, newest = trained
+    key = f"jobs/{job_id}/checkpoints/older"
+    (tmp_path / "older").mkdir()
+    (tmp_path / "older" / "model.safetensors").write_bytes(b"older weights")
+    older = _manifest.commit(
+        tmp_path / "older", tmp_path / "kept", _manifest.Manifest(job_id=job_id, attempt=1, step=1)
+    )
+    storage.put_tree(tmp_path / "kept", key)
+    with database.write() as session:
+        job = session.get_one(Job, job_id)
+        kept = make_checkpoint(session, job, step=1, sha256=_manifest.digest(older), uri=storage.uri(key)).id
+        job.latest_checkpoint_id = job.best_checkpoint_id = newest
+    (storage.local_path(f"jobs/{job_id}/checkpoints/c") / "model.safetensors").write_bytes(b"weighty")
+    return job_id, newest, kept
+
+
+def asked_for(database, job_id, checkpoint_id, chosen_as, *, shards=0, **columns):
+    """The work order of an evaluation of this checkpoint, on a node of its own."""
+    model = {"job_id": job_id, "checkpoint_id": checkpoint_id, "chosen_as": chosen_as}
+    with database.write() as session:
+        job = make_job(session, document=batch_document(inference={"model": model}, benchmarks=2), **columns)
+        job.resume_checkpoint_id, job.evaluated_step = checkpoint_id, 3
+        make_attempt(session, job, make_node(session, f"n{job.id[-12:]}"))
+        for number in range(shards):
+            make_shard(session, job, number)
+    return work_orders.load_work(database, job.id, 1)
+
+
+def prepared(database, storage, work, tmp_path):
+    none = JobInputs(model=None, tokenizer=None, data=(), script=None)
+    return with_results(database, storage, work, none, RunDirectory(tmp_path / work.job_id))
+
+
+@pytest.mark.parametrize("retired_before", [False, True])
+def test_newest_checkpoint_that_is_damaged_is_replaced_by_the_one_before(
+    database, storage, damaged, tmp_path, retired_before
+):
+    job_id, newest, older = damaged
+    work = asked_for(database, job_id, newest, "latest")
+    if retired_before:  # by a job that was submitted together with this one
+        with pytest.raises(AttemptFailed):
+            find(database, storage, work_of(database, job_id, newest), tmp_path)
+
+    changed, _, weights = prepared(database, storage, work, tmp_path)
+
+    assert (weights / "model.safetensors").read_bytes() == b"older weights"
+    assert changed.document.inference.model.checkpoint_id == older
+    with database.read() as session:
+        job = session.get_one(Job, work.job_id)
+        assert (job.document, job.resume_checkpoint_id, job.evaluated_step) == (changed.document, older, 1)
+        (event,) = session.scalars(select(JobEvent).where(JobEvent.job_id == work.job_id))
+    assert (event.type, event.data) == ("job.resume_fallback", {"checkpoint_id": newest, "resumed_from": older})
+    assert "model.safetensors: content differs" in event.message
+    assert event.message.endswith(f"latest is now {older} at step 1, which is used")
+    assert prepared(database, storage, work_orders.load_work(database, work.job_id, 1), tmp_path)[0] == changed
+
+
+@pytest.mark.parametrize(
+    ("chosen_as", "shards", "said"),
+    [
+        ("", 0, "submit again with another model.checkpoint"),
+        ("best", 0, "has no other checkpoint that is its best"),  # the older one was not evaluated
+        ("latest", 1, "1 benchmarks are finished with it, which another model must not continue"),
+    ],
+)
+def test_no_other_model_takes_the_place_of_a_named_one_or_one_with_results(
+    database, storage, damaged, tmp_path, chosen_as, shards, said
+):
+    job_id, newest, _ = damaged
+    work = asked_for(database, job_id, newest, chosen_as, shards=shards)
+
+    with pytest.raises(AttemptFailed, match=said) as failed:
+        prepared(database, storage, work, tmp_path)
+
+    assert failed.value.error_type == "MODEL_NOT_FOUND"
+    with database.read() as session:
+        assert session.get_one(Job, work.job_id).document == work.document
+
+
+def test_attempt_that_lost_the_job_takes_no_other_model(database, storage, damaged, tmp_path):
+    job_id, newest, _ = damaged
+    work = asked_for(database, job_id, newest, "latest")
+    with database.write() as session:
+        session.get_one(Job, work.job_id).fence += 1
+
+    with pytest.raises(LeaseLost):
+        prepared(database, storage, work, tmp_path)
+
+    with database.read() as session:
+        assert session.get_one(Job, work.job_id).resume_checkpoint_id == newest
 
 
 def test_checkpoint_that_could_not_be_reached_and_was_pruned_later_is_not_called_damaged(database, trained):

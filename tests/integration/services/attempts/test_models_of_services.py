@@ -9,8 +9,8 @@ from app.database.engine import Database
 from app.domain.lifecycle.states import JobState
 from app.models import Artifact
 from app.services.attempts import work_orders
-from app.services.attempts.work_orders import Work
-from app.storage.keys import artifacts_key
+from app.services.attempts.work_orders import WorkOrder
+from app.storage.object_keys import artifacts_key
 from app.storage.storage import Storage
 from tests.builders.factories import make_attempt, make_job, make_node
 from tests.builders.shards import batch_document
@@ -25,7 +25,7 @@ def storage(tmp_path: Path) -> Storage:
     return Storage(f"file://{tmp_path / 'files'}")
 
 
-def work_of(database: Database, storage: Storage) -> Work:
+def work_of(database: Database, storage: Storage) -> WorkOrder:
     """Of a batch that asks a service of a trained model."""
     with database.write() as session:
         trained = make_job(session, state=JobState.COMPLETED)

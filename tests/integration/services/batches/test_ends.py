@@ -12,7 +12,7 @@ from app.security.permissions import Caller
 from app.services.batches import commands, finishing, models, stepping
 from app.services.batches.content import ContentMissing
 from app.services.jobs.control import commands as job_commands
-from app.storage.keys import shard_key, user_file_key
+from app.storage.object_keys import shard_key, user_file_key
 from tests.builders.batch_runs import CALLER, MODEL, BatchRun, answer, request
 from tests.systems.apps import Api
 

@@ -9,9 +9,9 @@ import pytest
 
 from app.domain.errors import NotFound
 from app.services.batches import reading, stepping, validating
-from app.services.batches.content import Interrupted
-from app.services.batches.reading import Opened, Reading
-from app.storage.keys import user_file_key
+from app.services.batches.content import StepInterrupted
+from app.services.batches.reading import LineReader, Reading
+from app.storage.object_keys import user_file_key
 from tests.builders.batch_runs import BatchRun, lines_of, request
 from tests.systems.apps import Api
 
@@ -25,13 +25,13 @@ def _one_line_a_slice(monkeypatch: pytest.MonkeyPatch) -> None:
 def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Grows with each line that is read."""
     numbers: list[int] = []
-    real = Opened.read
+    real = LineReader.read
 
-    def noted(opened: Opened) -> Any:
+    def noted(opened: LineReader) -> Any:
         numbers.append(opened.lines_read)
         return real(opened)
 
-    monkeypatch.setattr(Opened, "read", noted)
+    monkeypatch.setattr(LineReader, "read", noted)
     return numbers
 
 
@@ -60,7 +60,7 @@ def test_another_coordinator_continues_where_the_row_says_and_asks_whether_it_ma
         step(run, kept)
     assert run.batch().checked_lines == 3
     read.clear()
-    with pytest.raises(Interrupted):
+    with pytest.raises(StepInterrupted):
         stepping.step(run.plane, run.id, run.check, lambda: False, Reading())
     assert read == []
     validate(run, first)

@@ -8,10 +8,10 @@ import pytest
 from app.domain.lifecycle.states import JobState
 from app.models import File, Job
 from app.models.base import utc_now
-from app.services.batches import commands, launching, stepping
-from app.services.batches.content import Interrupted
+from app.services.batches import batch_jobs, commands, stepping
+from app.services.batches.content import StepInterrupted
 from app.services.jobs.control import commands as job_commands
-from app.storage.keys import user_file_key
+from app.storage.object_keys import user_file_key
 from tests.builders.batch_runs import CALLER, MODEL, BatchRun, answer, request
 from tests.systems.apps import Api
 
@@ -216,7 +216,7 @@ def test_a_coordinator_that_stops_leaves_nothing_and_the_next_one_ends_the_batch
     run.start()
     run.store([answer("a")])
     run.end()
-    with pytest.raises(Interrupted):
+    with pytest.raises(StepInterrupted):
         stepping.step(run.plane, run.id, run.check, lambda: False)
     assert run.status == "finalizing"
     assert run.plane.storage.names("user-files/default") == (run.file_id,)
@@ -230,8 +230,8 @@ def test_a_job_is_not_doubled_by_two_coordinators(api: Api) -> None:
     while run.step():
         pass
     seen = run.batch()
-    launching.launch(run.plane, seen)
-    assert launching._submitted(run.plane, seen, MODEL, 0) is False
+    batch_jobs.launch(run.plane, seen)
+    assert batch_jobs._submitted(run.plane, seen, MODEL, 0) is False
     with run.db.read() as session:
         assert session.query(Job).count() == 1
 

@@ -14,8 +14,10 @@ from app.models import File, Service
 from app.security.permissions import Caller, Role
 from app.services.batches import validating
 from app.services.inference.models import WantedModel
-from app.services.model_registry import registered
+from app.services.model_registry import fine_tunes, permissions, registered
 from tests.builders.batch_runs import MODEL, BatchRun, answer, lines_of, request
+from tests.builders.factories import make_project
+from tests.builders.inference_requests import make_trained
 from tests.builders.service_runs import ServiceRun
 from tests.systems.apps import Api
 
@@ -97,6 +99,25 @@ def test_every_request_is_checked_and_nothing_runs(api: Api) -> None:
     assert run.batch().ended_at is not None
     assert run.batch().total == len(content)
     assert "trainyard models add" in run.batch().problems[2]["message"]
+
+
+def test_model_of_another_project_that_may_be_asked_is_refused_with_the_way_to_ask_it(api: Api) -> None:
+    with api.db.write() as session:
+        make_project(session, "owners")
+        name = fine_tunes.planned(session, make_trained(session, project="owners"), "tiny", "docs").name
+    before = BatchRun(api, [request("a", name)])
+    validate(before)
+    permissions.grant(api.db, ROOT, name, ["default"])
+    run = BatchRun(api, [request("a", name), request("b", name)])
+    validate(run)
+    assert [problems(each) for each in (before, run)] == [
+        [("model_not_found", "body.model", 1)],
+        [("conflict", "body.model", 1)],
+    ]
+    said = run.batch().problems[0]["message"]
+    assert "is a model of the project owners" in said
+    assert said.endswith("Ask it by single requests")
+    assert "owners" not in before.batch().problems[0]["message"].replace(name, "")
 
 
 def test_a_hundred_problems_are_enough(sqlite_api: Api) -> None:

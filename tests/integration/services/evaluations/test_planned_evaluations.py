@@ -12,10 +12,10 @@ from app.domain.lifecycle.states import JobState
 from app.models import Checkpoint, Job
 from app.services.attempts import checkpoints, work_orders
 from app.services.attempts.checkpoints import NewCheckpoint
-from app.services.attempts.work_orders import Work
+from app.services.attempts.work_orders import WorkOrder
 from app.services.lifecycle import transitions
 from app.services.operations.orphan_cleanup import OrphanSweep
-from app.storage.keys import checkpoint_key
+from app.storage.object_keys import checkpoint_key
 from app.storage.storage import Storage
 from tests.builders import factories
 from tests.builders.recovering import training
@@ -40,7 +40,7 @@ def made(db: Database) -> list[Job]:
         return list(session.scalars(select(Job).where(Job.training_type == "EVALUATION").order_by(Job.id)))
 
 
-def complete(db: Database, work: Work) -> None:
+def complete(db: Database, work: WorkOrder) -> None:
     files = [NewArtifact(path=path, size_bytes=1, sha256="0" * 64) for path in ("config.json", "model.safetensors")]
     work_orders.finish(db, work, Outcome(kind="completed", artifacts=files, end_step=9), NO_WAIT)
 

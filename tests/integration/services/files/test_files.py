@@ -19,7 +19,7 @@ from app.services.operations.orphan_cleanup import OrphanSweep
 from app.services.queues import project_quotas
 from app.services.requests.idempotency import AlreadyAnswered
 from app.services.requests.pagination import PageRequest
-from app.storage.keys import TEMPORARY
+from app.storage.object_keys import TEMPORARY
 from tests.builders.factories import make_document, make_job, make_project
 from tests.builders.files import RECORDS, USER, put_file
 

@@ -17,7 +17,7 @@ from app.services.files.creation import NewFile
 from app.services.files.uploads import NewUpload
 from app.services.jobs import deletion
 from app.services.requests.pagination import PageRequest
-from app.storage.keys import upload_parts_key
+from app.storage.object_keys import upload_parts_key
 from tests.builders.factories import make_document, make_job, make_project
 from tests.builders.files import RECORDS, USER, put_file, put_part
 

@@ -15,7 +15,7 @@ from app.models.base import utc_now
 from app.security import signed_tokens
 from app.security.permissions import Role
 from app.services.interactive import attending
-from app.services.interactive.attending import TICKET_PURPOSE, OpenSession, Traffic
+from app.services.interactive.attending import TICKET_PURPOSE, RedeemedSession, Traffic
 from app.services.requests.control_plane import ControlPlane
 from tests.builders.factories import make_attempt, make_job, make_node
 from tests.builders.interactive import make_endpoint, make_session
@@ -56,7 +56,7 @@ def ticket_of(session_id: str, *, purpose: str = TICKET_PURPOSE, seconds: int = 
     return signed_tokens.issue(secret, purpose, session_id, seconds=seconds)
 
 
-def redeem(plane: ControlPlane, session_id: str, ticket: str | None = None) -> OpenSession:
+def redeem(plane: ControlPlane, session_id: str, ticket: str | None = None) -> RedeemedSession:
     return attending.redeem(
         plane, SECRET_KEY, ticket or ticket_of(session_id), session_id=session_id, gateway_id="gateway-1"
     )

@@ -15,8 +15,8 @@ from app.services.attempts import checkpoints, leases, work_orders
 from app.services.jobs.control import requests as control_requests
 from app.services.lifecycle import transitions
 from app.services.preflight import admission
-from app.services.telemetry import progress
-from app.services.telemetry.progress import MetricPoint, Reports
+from app.services.telemetry import stored_metrics
+from app.services.telemetry.stored_metrics import MetricValue, TelemetryReports
 from tests.builders import factories
 from tests.builders.admitting import admit
 from tests.builders.walks import NO_WAIT, job_of, make_job, make_node, save, start_attempt, statuses
@@ -186,17 +186,19 @@ def test_metrics_of_steps_done_again_replace_the_old_ones(database: Database) ->
     job_id = make_job(database, state=JobState.QUEUED)
     work = start_attempt(database, job_id)
 
-    def store(*points: MetricPoint) -> None:
-        progress.store(database, job_id=job_id, attempt=1, fence=work.fence, reports=Reports(points=points))
+    def store(*points: MetricValue) -> None:
+        stored_metrics.store(
+            database, job_id=job_id, attempt=1, fence=work.fence, reports=TelemetryReports(points=points)
+        )
 
-    store(*(MetricPoint(name="loss", step=s, at=NOW + timedelta(seconds=s), value=float(s)) for s in range(5)))
+    store(*(MetricValue(name="loss", step=s, at=NOW + timedelta(seconds=s), value=float(s)) for s in range(5)))
     store(
-        MetricPoint(name="loss", step=3, at=NOW, value=9.0),
-        MetricPoint(name="loss", step=4, at=NOW, value=float("nan")),
+        MetricValue(name="loss", step=3, at=NOW, value=9.0),
+        MetricValue(name="loss", step=4, at=NOW, value=float("nan")),
     )
 
     with database.read() as session:
-        points = progress.series(session, job_id)["loss"]
+        points = stored_metrics.series(session, job_id)["loss"]
     assert [p.value for p in points[:4]] == [0.0, 1.0, 2.0, 9.0]
     assert points[4].value != points[4].value
     assert job_of(database, job_id).latest_metrics == {"loss": "NaN"}
@@ -208,11 +210,11 @@ def test_thinning_keeps_the_smallest_and_the_largest(database: Database) -> None
     work = start_attempt(database, job_id)
     values = [1.0] * 500
     values[123], values[321] = -7.0, 42.0
-    points = [MetricPoint(name="loss", step=i, at=NOW, value=v) for i, v in enumerate(values)]
-    progress.store(database, job_id=job_id, attempt=1, fence=work.fence, reports=Reports(points=points))
+    points = [MetricValue(name="loss", step=i, at=NOW, value=v) for i, v in enumerate(values)]
+    stored_metrics.store(database, job_id=job_id, attempt=1, fence=work.fence, reports=TelemetryReports(points=points))
 
     with database.read() as session:
-        thinned = progress.series(session, job_id, max_points=20)["loss"]
+        thinned = stored_metrics.series(session, job_id, max_points=20)["loss"]
 
     assert len(thinned) <= 20
     assert {-7.0, 42.0} <= {p.value for p in thinned}

@@ -15,7 +15,7 @@ from app.models import Attempt, Checkpoint, Job, JobEvent
 from app.models.base import utc_now
 from app.security.permissions import Role
 from app.services.attempts import checkpoints, work_orders
-from app.services.attempts.work_orders import Work
+from app.services.attempts.work_orders import WorkOrder
 from tests.builders.factories import make_checkpoint, make_document
 from tests.builders.walks import NO_WAIT, job_of, make_job, make_node, save, start_attempt
 from tests.systems.apps import Api
@@ -29,12 +29,12 @@ def from_best(**settings: Any) -> dict[str, Any]:
     return make_document(output_config={"checkpoint": {"resume_from_best": True, **settings}})
 
 
-def fail(db: Database, work: Work, end_step: int) -> None:
+def fail(db: Database, work: WorkOrder, end_step: int) -> None:
     outcome = Outcome(kind="failed", cause="RANK_KILLED", end_step=end_step)
     assert work_orders.finish(db, work, outcome, NO_WAIT).state is JobState.QUEUED
 
 
-def steps(work: Work) -> list[int]:
+def steps(work: WorkOrder) -> list[int]:
     return [candidate.step for candidate in work.resume]
 
 

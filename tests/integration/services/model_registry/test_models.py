@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from app.database.engine import Database
-from app.domain.errors import BadSpec, Conflict, Forbidden, InvalidRequest, ModelNotFound, StillNeeded
+from app.domain.errors import BadSpec, Conflict, Forbidden, InvalidRequest, NamedModelNotFound, StillNeeded
 from app.domain.lifecycle.states import JobState
 from app.domain.model_names import checkpoint_name
 from app.models import Job, Service
@@ -55,7 +55,7 @@ def test_base_model_is_seen_by_its_project_or_by_all(db: Database) -> None:
         assert resolve_for_training(session, USER, "default", "tiny").base_model == {"model_id": "/srv/models/tiny"}
         assert resolve_for_training(session, USER, "default", "/srv/m").base_model == {"model_id": "/srv/m"}
         assert meaning(session, USER, "default", "private") is None
-        with pytest.raises(ModelNotFound, match=r"no model private; there are: tiny$"):
+        with pytest.raises(NamedModelNotFound, match=r"no model private; there are: tiny$"):
             resolve_for_training(session, USER, "default", "private")
 
 
@@ -77,7 +77,7 @@ def test_asking_alone_shows_the_names_that_may_be_asked_and_nothing_behind_them(
         assert objects.model_object(session, asker, made)["trainyard"]["job_id"] is None
         assert objects.model_object(session, USER, made)["trainyard"]["job_id"] == job_id
         for hidden in ("removed", "private"):
-            with pytest.raises(ModelNotFound):
+            with pytest.raises(NamedModelNotFound):
                 objects.model_object(session, asker, hidden)
 
 
@@ -100,7 +100,7 @@ def test_unknown_name_is_answered_with_a_few_of_many_models(db: Database) -> Non
         registered.register(db, ADMIN, f"m{number:02}", "/srv/m")
     registered.remove(db, ADMIN, "m11")
 
-    with db.read() as session, pytest.raises(ModelNotFound) as refused:
+    with db.read() as session, pytest.raises(NamedModelNotFound) as refused:
         registered.find(session, USER, "tiny")
 
     newest = ", ".join(f"m{number:02}" for number in range(10, 0, -1))
@@ -130,7 +130,7 @@ def test_removed_base_model_is_listed_and_refuses_new_work_until_it_is_registere
         assert shown["shutdown_date"] <= utc_now().date().isoformat()
         with pytest.raises(Conflict, match="was removed on"):
             resolve_for_training(session, USER, "default", "tiny")
-    with pytest.raises(ModelNotFound, match="none is registered"):
+    with pytest.raises(NamedModelNotFound, match="none is registered"):
         registered.remove(db, ADMIN, "tiny")
     registered.register(db, ADMIN, "tiny", "/srv/models/other")
     with db.read() as session:
@@ -144,11 +144,11 @@ def test_fine_tune_is_there_once_its_job_is_completed(db: Database) -> None:
 
     assert seen(db, USER) == []
     with db.read() as session:
-        with pytest.raises(ModelNotFound):
+        with pytest.raises(NamedModelNotFound):
             objects.model_object(session, USER, name)
         shown = objects.model_object(session, USER, checkpoint_name(name, 300))
         assert shown["trainyard"] == {"kind": "checkpoint", "base": "tiny", "job_id": job_id, "checkpoint": saved}
-        with pytest.raises(ModelNotFound, match="no checkpoint of step 301"):
+        with pytest.raises(NamedModelNotFound, match="no checkpoint of step 301"):
             objects.model_object(session, USER, checkpoint_name(name, 301))
     with db.write() as session:
         session.get_one(Job, job_id).status = JobState.COMPLETED
@@ -157,15 +157,15 @@ def test_fine_tune_is_there_once_its_job_is_completed(db: Database) -> None:
         shown = objects.model_object(session, USER, name)
         assert (shown["object"], shown["owned_by"], shown["trainyard"]["job_id"]) == ("model", "default", job_id)
         assert objects.model_object(session, USER, job_id)["trainyard"]["base"] == "/srv/models/tiny"
-        with pytest.raises(ModelNotFound):
+        with pytest.raises(NamedModelNotFound):
             objects.model_object(session, OTHER, job_id)
         found = meaning(session, USER, "default", name)
         assert found is not None
         assert (found.job_id, found.checkpoint_id) == (job_id, None)
         assert fine_tunes.of_jobs(session, [job_id])[job_id].name == name
-        with pytest.raises(ModelNotFound):
+        with pytest.raises(NamedModelNotFound):
             meaning(session, OTHER, "other", name)
-        with pytest.raises(ModelNotFound):
+        with pytest.raises(NamedModelNotFound):
             meaning(session, ADMIN, "other", name)
 
 
@@ -183,16 +183,16 @@ def test_fine_tune_in_use_is_not_deleted(db: Database) -> None:
         fine_tunes.delete(db, USER, name)
     with db.write() as session:
         session.get_one(Job, user).status = JobState.CANCELLED
-    with pytest.raises(ModelNotFound):
+    with pytest.raises(NamedModelNotFound):
         fine_tunes.delete(db, OTHER, name)
     fine_tunes.delete(db, USER, name)
 
     assert seen(db, USER) == []
-    with pytest.raises(ModelNotFound):
+    with pytest.raises(NamedModelNotFound):
         fine_tunes.delete(db, USER, name)
     with db.read() as session:
         assert fine_tunes.of_jobs(session, [job_id])[job_id].removed_at is not None
-        with pytest.raises(ModelNotFound):
+        with pytest.raises(NamedModelNotFound):
             meaning(session, USER, "default", name)
 
 

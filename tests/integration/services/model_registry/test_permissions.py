@@ -13,8 +13,8 @@ from app.domain.errors import (
     Conflict,
     Forbidden,
     InvalidRequest,
-    ModelNotFound,
     ModelNotServed,
+    NamedModelNotFound,
     NotFound,
     TrainyardError,
 )
@@ -78,7 +78,7 @@ def test_the_other_project_is_answered_by_a_service_of_the_owner(api: Api) -> No
 
     assert routed(api, ASKER, name) == Route(service_id=service, project="other", model=name, shared=True)
     assert routed(api, OWNER, name) == Route(service_id=service, project="default", model=name)
-    assert [type(each) for each in before] == [ModelNotFound, ModelNotFound]
+    assert [type(each) for each in before] == [NamedModelNotFound, NamedModelNotFound]
     assert _refusal(api, STRANGER, name).message == before[1].message
 
 
@@ -103,7 +103,7 @@ def test_a_permission_holds_for_its_very_name(api: Api) -> None:
 
     assert routed(api, ASKER, f"{name}:ckpt-step-7").adapter == f"{job}/{steps[7]}"
     for refused in (name, f"{name}:ckpt-step-8", job, job.replace("job-", "ftjob-"), "base", f"base/{job}"):
-        assert isinstance(_refusal(api, ASKER, refused), ModelNotFound), refused
+        assert isinstance(_refusal(api, ASKER, refused), NamedModelNotFound), refused
 
 
 def test_a_permission_gives_nothing_but_answers(api: Api) -> None:
@@ -111,9 +111,9 @@ def test_a_permission_gives_nothing_but_answers(api: Api) -> None:
     granted(api, name)
 
     with api.db.read() as session:
-        with pytest.raises(ModelNotFound):
+        with pytest.raises(NamedModelNotFound):
             resolve_for_training(session, ASKER, "other", name)
-        with pytest.raises(ModelNotFound):
+        with pytest.raises(NamedModelNotFound):
             meaning(session, ASKER, "other", name)
         with pytest.raises(NotFound):
             lookup.find(session, ASKER, job)
@@ -121,7 +121,7 @@ def test_a_permission_gives_nothing_but_answers(api: Api) -> None:
             with pytest.raises(TrainyardError):
                 resolve(session, ASKER, "other", wanted)
         shown = objects.model_object(session, ASKER, name)
-    with pytest.raises(ModelNotFound):
+    with pytest.raises(NamedModelNotFound):
         fine_tunes.delete(api.db, ASKER, name)
     assert shown["owned_by"] == "default"
     assert shown["trainyard"] == {"kind": "fine_tune", "base": None, "job_id": None}
@@ -155,7 +155,7 @@ def test_errors_say_nothing_of_the_owner(api: Api) -> None:
         session.get_one(Job, job).status = JobState.FAILED
     no_more = _refusal(api, ASKER, name)
 
-    assert isinstance(no_more, ModelNotFound)
+    assert isinstance(no_more, NamedModelNotFound)
     for error in (wrong_task, no_more):
         assert error.field == "model"
         assert job not in error.message
@@ -174,7 +174,7 @@ def test_a_permission_ends_with_itself_and_with_the_model(api: Api) -> None:
     permissions.revoke(api.db, ADMIN, first, permission.id)
     fine_tunes.delete(api.db, OWNER, second)
 
-    assert [type(_refusal(api, ASKER, name)) for name in (first, second)] == [ModelNotFound, ModelNotFound]
+    assert [type(_refusal(api, ASKER, name)) for name in (first, second)] == [NamedModelNotFound, NamedModelNotFound]
     assert seen(api, ASKER) == []
     with pytest.raises(NotFound, match="has no permission"):
         permissions.revoke(api.db, ADMIN, first, permission.id)
@@ -203,9 +203,9 @@ def test_only_what_can_be_shared_is_shared(api: Api) -> None:
 
     with pytest.raises(Conflict, match="has not made it yet"):
         granted(api, early)
-    with pytest.raises(ModelNotFound):
+    with pytest.raises(NamedModelNotFound):
         granted(api, f"{name}:ckpt-step-3")
-    with pytest.raises(ModelNotFound):
+    with pytest.raises(NamedModelNotFound):
         granted(api, "ft:tiny:default:docs:00000000")
     with pytest.raises(BadSpec, match="the project default itself"):
         granted(api, name, "default")

@@ -5,7 +5,7 @@ import pytest
 from app.database.engine import Database
 from app.domain.errors import CannotFit
 from app.domain.spec.model import JobDocument, SchedulingConfig
-from app.services.nodes.capacity import Inventory
+from app.services.nodes.capacity import ClusterInventory
 from tests.builders.factories import make_document, make_node
 from tests.builders.statements import statements
 
@@ -23,7 +23,7 @@ def register(database: Database, name: str, devices: int) -> None:
 def test_nodes_are_read_once_a_second(database: Database) -> None:
     register(database, "n1", 2)
     now = [10.0]
-    inventory = Inventory(clock=lambda: now[0])
+    inventory = ClusterInventory(clock=lambda: now[0])
 
     with database.read() as session, statements(database) as sent:
         inventory.request(session, SMALL, "default")
@@ -38,7 +38,7 @@ def test_nodes_are_read_once_a_second(database: Database) -> None:
 
 def test_a_node_that_has_just_come_counts_at_once(database: Database) -> None:
     register(database, "n1", 2)
-    inventory = Inventory(clock=lambda: 10.0)
+    inventory = ClusterInventory(clock=lambda: 10.0)
     with database.read() as session:
         inventory.request(session, SMALL, "default")
     register(database, "n2", 8)
@@ -51,7 +51,7 @@ def test_a_node_that_has_just_come_counts_at_once(database: Database) -> None:
 
 def test_what_no_node_can_hold_is_refused_again_and_again(database: Database) -> None:
     register(database, "n1", 2)
-    inventory = Inventory(clock=lambda: 10.0)
+    inventory = ClusterInventory(clock=lambda: 10.0)
 
     for _ in range(2):
         with database.read() as session, pytest.raises(CannotFit, match="would fit is 2"):
@@ -60,7 +60,7 @@ def test_what_no_node_can_hold_is_refused_again_and_again(database: Database) ->
 
 def test_what_is_to_wait_is_not_refused(database: Database) -> None:
     register(database, "n1", 2)
-    inventory = Inventory(clock=lambda: 10.0)
+    inventory = ClusterInventory(clock=lambda: 10.0)
     waits = LARGE.changed(scheduling_config=SchedulingConfig(wait_for_node=True))
 
     with database.read() as session:

@@ -7,7 +7,7 @@ import pytest
 
 from app.database.engine import Database
 from app.domain.scheduling.data_locality import Holding, source_key
-from app.domain.scheduling.planner import Policy
+from app.domain.scheduling.planner import SchedulingPolicy
 from app.domain.scheduling.scoring import CACHED, DEFAULT_WEIGHTS
 from app.models import CachedSource, Node
 from app.services.nodes import data_locality
@@ -91,7 +91,7 @@ def test_weight_of_zero_asks_for_no_cache(nodes: Database) -> None:
     submit(nodes, reading())
 
     with statements(nodes) as sent:
-        (placed,) = planner.plan_once(nodes, policy=Policy(weights={**DEFAULT_WEIGHTS, CACHED: 0.0}))
+        (placed,) = planner.plan_once(nodes, policy=SchedulingPolicy(weights={**DEFAULT_WEIGHTS, CACHED: 0.0}))
 
     assert placed.node == "a"
     assert not [each for each in sent if "cached_source" in each]

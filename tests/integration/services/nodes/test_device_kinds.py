@@ -12,7 +12,7 @@ from app.domain.spec.model import JobDocument
 from app.models import Attempt, Job, Lease, Node, Reservation
 from app.models.base import utc_now
 from app.services.nodes import registry
-from app.services.nodes.capacity import Inventory
+from app.services.nodes.capacity import ClusterInventory
 from app.services.nodes.device_kinds import LOST_GRACE, gpus
 from app.services.scheduling import planner, start_estimates
 from tests.builders import factories
@@ -51,7 +51,7 @@ def pending_reason(db: Database, job_id: str) -> str:
 
 def kind(db: Database, document: dict[str, object] = AUTO) -> str:
     with db.read() as session:
-        return Inventory().request(session, JobDocument.from_json(document), "default").device_kind
+        return ClusterInventory().request(session, JobDocument.from_json(document), "default").device_kind
 
 
 def test_auto_takes_gpus_while_a_node_that_is_not_lost_has_one(cluster: Database) -> None:
@@ -141,7 +141,7 @@ def test_the_answer_says_which_lost_node_auto_does_not_wait_for(cluster: Databas
     document = JobDocument.from_json(AUTO)
 
     with cluster.read() as session:
-        request = Inventory().request(session, document, "default")
+        request = ClusterInventory().request(session, document, "default")
         (said,) = gpus(session).unused_by(document, request)
 
     assert "auto takes CPU slots, since h100-1, which has GPUs, is lost" in said
@@ -153,7 +153,7 @@ def test_answer_names_the_lost_node_whose_gpus_a_job_waits_for(cluster: Database
     document = JobDocument.from_json(make_document(resource_config={"gpu_count": 4, "device_type": "auto"}))
 
     with cluster.read() as session:
-        request = Inventory().request(session, document, "default")
+        request = ClusterInventory().request(session, document, "default")
         (said,) = gpus(session).unused_by(document, request)
 
     assert request.device_kind == "cuda"

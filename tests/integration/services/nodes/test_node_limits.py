@@ -21,7 +21,7 @@ from app.services.scheduling import placement, planner
 from tests.builders import factories
 from tests.builders.walks import NO_WAIT, job_of, make_job, make_node, save, start_attempt
 from trainyard.protocol.run_spec import RunSpec
-from workers.prepare.inputs.input_library import Sources
+from workers.prepare.inputs.input_library import JobInputs
 from workers.prepare.inputs.resume_point import StartPoint
 from workers.prepare.prepare import make_spec
 from workers.run_dir.layout import RunDirectory
@@ -145,8 +145,8 @@ def test_threads_come_from_the_node_where_the_job_requests_none(
     assert start_attempt(database, job_id).threads_per_rank == threads
 
 
-def spec_of(work: work_orders.Work) -> RunSpec:
-    nothing = Sources(model=None, tokenizer=None, data=(), script=None)
+def spec_of(work: work_orders.WorkOrder) -> RunSpec:
+    nothing = JobInputs(model=None, tokenizer=None, data=(), script=None)
     start = StartPoint(path=None, step=0, checkpoint_id=None, rejected=())
     return make_spec(work, RunDirectory(Path("/run")), nothing, start)
 

@@ -15,7 +15,7 @@ from app.domain.lifecycle.states import JobState
 from app.models import Job, Metric, Node, Queue, Sweep
 from app.models.base import utc_now
 from app.security.permissions import Caller, Role
-from app.services.operations.change_marks import MOST_TOPICS, ChangeMarks, Mark, topics_of
+from app.services.operations.change_marks import MOST_TOPICS, ChangeMark, ChangeMarks, topics_of
 from app.services.requests.short_cache import ShortCache
 from app.services.telemetry.sparklines import Series, sampled
 from app.storage.storage import Storage
@@ -29,13 +29,13 @@ OF_DEFAULT = Caller(key_id="key-2", role=Role.VIEWER, project="default")
 
 
 @pytest.fixture
-def mark(database: Database, tmp_path: Path) -> Callable[..., Mark]:
+def mark(database: Database, tmp_path: Path) -> Callable[..., ChangeMark]:
     """The mark of a topic, always computed anew."""
     moments = iter(range(0, 10**6, 10))
     marks = ChangeMarks(ShortCache(lambda: float(next(moments))))
     storage = Storage(f"file://{tmp_path}")
 
-    def of(topic: str, caller: Caller = EVERYTHING) -> Mark:
+    def of(topic: str, caller: Caller = EVERYTHING) -> ChangeMark:
         return marks.of(database, storage, caller, topics_of([topic]))[0]
 
     return of
@@ -46,7 +46,9 @@ def change(db: Database, action: Callable[[Session], object]) -> None:
         action(session)
 
 
-def test_progress_of_a_job_changes_its_marks_and_that_of_its_project(database: Database, mark: Callable[..., Mark]):
+def test_progress_of_a_job_changes_its_marks_and_that_of_its_project(
+    database: Database, mark: Callable[..., ChangeMark]
+):
     with database.write() as session:
         job_id = make_job(session, state=JobState.TRAINING).id
         make_project(session, "other")
@@ -64,7 +66,7 @@ def test_progress_of_a_job_changes_its_marks_and_that_of_its_project(database: D
     assert all(each.at is not None and utc_now() - each.at < timedelta(minutes=1) for each in after)
 
 
-def test_the_end_of_a_job_changes_the_mark_of_all_jobs(database: Database, mark: Callable[..., Mark]):
+def test_the_end_of_a_job_changes_the_mark_of_all_jobs(database: Database, mark: Callable[..., ChangeMark]):
     with database.write() as session:
         make_job(session, state=JobState.TRAINING)
     before = mark("jobs"), mark("jobs", OF_DEFAULT)
@@ -76,7 +78,7 @@ def test_the_end_of_a_job_changes_the_mark_of_all_jobs(database: Database, mark:
 
 
 def test_pausing_a_queue_and_a_new_waiting_job_change_the_mark_of_the_queue(
-    database: Database, mark: Callable[..., Mark]
+    database: Database, mark: Callable[..., ChangeMark]
 ):
     with database.write() as session:
         make_job(session)
@@ -90,7 +92,7 @@ def test_pausing_a_queue_and_a_new_waiting_job_change_the_mark_of_the_queue(
 
 
 def test_states_labels_and_use_of_nodes_change_their_mark_and_heartbeats_do_not(
-    database: Database, mark: Callable[..., Mark]
+    database: Database, mark: Callable[..., ChangeMark]
 ):
     with database.write() as session:
         node = make_node(session)
@@ -110,7 +112,7 @@ def test_states_labels_and_use_of_nodes_change_their_mark_and_heartbeats_do_not(
     assert len(set(seen)) == 4
 
 
-def test_a_sweep_of_another_project_looks_like_none(database: Database, mark: Callable[..., Mark]):
+def test_a_sweep_of_another_project_looks_like_none(database: Database, mark: Callable[..., ChangeMark]):
     sweep_id = "sweep-00000000-0000-0000-0000-000000000001"
     with database.write() as session:
         make_project(session, "other")
@@ -120,7 +122,7 @@ def test_a_sweep_of_another_project_looks_like_none(database: Database, mark: Ca
     change(database, lambda session: session.execute(update(Sweep).values(seq=1)))
 
     assert mark(f"sweep:{sweep_id}").text != before.text
-    assert mark(f"sweep:{sweep_id}", OF_DEFAULT) == Mark()
+    assert mark(f"sweep:{sweep_id}", OF_DEFAULT) == ChangeMark()
 
 
 def test_too_many_topics_and_logs_are_refused():
@@ -147,7 +149,7 @@ def test_all_jobs_and_sweeps_of_a_page_are_read_by_one_query_each(database: Data
     with statements(database) as later:
         assert marks.of(database, storage, EVERYTHING, topics_of(topics)) == found
 
-    assert [mark == Mark() for mark in found] == [False] * 10 + [True] + [False] * 10 + [True] + [True] * 4
+    assert [mark == ChangeMark() for mark in found] == [False] * 10 + [True] + [False] * 10 + [True] + [True] * 4
     assert (len(first), len(again), len(later)) == (2, 0, 2)
 
 

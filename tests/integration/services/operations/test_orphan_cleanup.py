@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from app.domain.ids import new_id
+from app.models import Artifact
 from app.models.base import utc_now
 from app.services.operations.orphan_cleanup import OrphanSweep
 from app.storage.storage import Storage
@@ -109,3 +110,23 @@ def test_storage_that_is_not_there_is_asked_again_later(database, tmp_path):
 
     assert OrphanSweep(database, f"file://{tmp_path / 'files'}").run_round() == 0
     assert OrphanSweep(database, "nonsense://x").run_round() == 0
+
+
+def test_outputs_of_nodes_that_no_artifact_lies_in_go_with_their_attempt(database, storage, storage_url):
+    with database.write() as session:
+        running = make_job(session, attempt=2).id
+        ended = make_job(session, attempt=1, finished_at=utc_now() - timedelta(hours=48)).id
+        for job_id, path in ((running, "attempt-1-node-2/a"), (ended, "attempt-1-node-1/a")):
+            row = Artifact(job_id=job_id, path=f"node-outputs/{path}", size_bytes=1, sha256="0" * 64)
+            session.add(row)
+    for job_id in (running, ended):
+        for name in ("attempt-1-node-1", "attempt-1-node-2", "attempt-2-node-1", "of-another-kind"):
+            storage.write(f"jobs/{job_id}/node-outputs/{name}/a", b"1")
+
+    OrphanSweep(database, storage_url).run_round()
+
+    kept = [set(storage.names(f"jobs/{job_id}/node-outputs")) for job_id in (running, ended)]
+    assert kept == [
+        {"attempt-1-node-2", "attempt-2-node-1", "of-another-kind"},
+        {"attempt-1-node-1", "of-another-kind"},
+    ]

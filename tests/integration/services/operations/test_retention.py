@@ -20,7 +20,7 @@ from app.models.base import utc_now
 from app.services.lifecycle import transitions
 from app.services.operations import bootstrap
 from app.services.operations.retention import context, rows, rules
-from app.storage.keys import attempts_key, checkpoint_key, logs_key
+from app.storage.object_keys import attempts_key, checkpoint_key, logs_key
 from app.storage.storage import Storage
 from config.settings import Settings, load_settings
 from tests.builders.factories import make_checkpoint, make_job

@@ -52,10 +52,12 @@ def test_a_job_whose_files_are_there_is_queued(database: Database, rules: Readin
     assert admitted(database, rules, document(rules)) == (JobState.QUEUED, None, None)
 
 
-def test_a_job_that_trains_nothing_is_left_to_the_node(database: Database, rules: ReadingRules) -> None:
+def test_requests_of_openai_are_left_to_the_node(database: Database, rules: ReadingRules) -> None:
     trained = document(rules)
     model = {"base_model": trained["training_config"]["base_model"]}
-    job_id = make_job(database, document=batch_document(data_config=trained["data_config"], training_config=model))
+    asking = {"task": {"type": "requests", "endpoint": "/v1/embeddings"}}
+    spec = batch_document(data_config=trained["data_config"], training_config=model, inference=asking)
+    job_id = make_job(database, document=spec)
     settings = admission.InspectionSettings(rows=10, waiting=10)
 
     assert admit(database, job_id, rules, inspection=settings)
@@ -63,7 +65,19 @@ def test_a_job_that_trains_nothing_is_left_to_the_node(database: Database, rules
     assert job_of(database, job_id).state is JobState.QUEUED
     with database.read() as session:
         (event,) = session.scalars(select(JobEvent).where(JobEvent.type == EventType.PREFLIGHT))
-    assert event.message == "left to the node: what jobs of kind batch read is checked by the node"
+    assert event.message.startswith("left to the node: requests are checked when they are uploaded")
+
+
+def test_code_of_a_benchmark_that_is_not_there_fails_the_evaluation(database: Database, rules: ReadingRules) -> None:
+    trained, missing = document(rules), f"{rules.roots[1]}/metric.py"
+    model = {"base_model": trained["training_config"]["base_model"]}
+    measured = {"benchmarks": [{"name": f"custom:{missing}", "dataset": 0}]}
+    spec = batch_document(data_config=trained["data_config"], training_config=model, inference=measured, benchmarks=1)
+
+    state, cause, message = admitted(database, rules, spec)
+
+    assert (state, cause) == (JobState.FAILED, "INVALID_CONFIG")
+    assert f"benchmark's file {missing} does not exist" in (message or "")
 
 
 @pytest.mark.parametrize(

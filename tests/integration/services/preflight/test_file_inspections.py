@@ -17,7 +17,7 @@ from app.services.preflight.file_inspections import NO_REASON, NO_RESULT, FileTa
 from app.services.preflight.inspection_queue import InspectionQueue
 from app.services.preflight.inspections import MOST_TRIES
 from app.services.requests.wakeups import Dispatcher
-from app.storage.keys import user_file_key
+from app.storage.object_keys import user_file_key
 from app.storage.storage import Storage
 from config.settings import Settings, load_settings
 from tasks.background.preflight import PreflightRunner

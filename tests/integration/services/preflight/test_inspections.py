@@ -24,6 +24,7 @@ from tasks.background.preflight import PreflightRunner
 from tasks.celery_app import Runtime
 from tests.builders.admitting import admit
 from tests.builders.inspecting import INSPECTING, claim, document, preflight, reading_rules
+from tests.builders.shards import batch_document
 from tests.builders.walks import job_of, make_job
 from tests.systems.system import wait_for
 
@@ -74,6 +75,28 @@ def test_what_was_found_fails_the_job_with_its_cause(database, rules, line):
         "train.jsonl line 7 is not JSON",
     )
     assert preflight(database, job_id).reason == "failed"
+
+
+@pytest.mark.parametrize("benchmarks", [0, 1])
+def test_records_of_a_job_that_trains_nothing_are_inspected_for_what_it_asks_of_them(database, rules, line, benchmarks):
+    def asking(job_id=None, **inference):
+        trained = document(rules)
+        base = {"base_model": trained["training_config"]["base_model"]}
+        parts = {"data_config": trained["data_config"], "training_config": base, "benchmarks": benchmarks}
+        inference |= {"benchmarks": [{"name": "f1", "dataset": 0, **inference}]} if benchmarks else {}
+        made = batch_document(inference={"model": {"job_id": job_id}, **inference}, **parts)
+        asked = make_job(database, document=made)
+        admit(database, asked, rules, inspection=INSPECTING)
+        return asked
+
+    job_id, waits = asking(), admission.INSPECTING
+    assert (job_of(database, job_id).state, job_of(database, job_id).pending_reason) == (JobState.PENDING, waits)
+    admission.conclude(database, claim(database, line), BROKEN)
+
+    assert (job_of(database, job_id).state, job_of(database, job_id).error_type) == (JobState.FAILED, "DATA_INVALID")
+    assert job_of(database, asking("job-other")).state is JobState.FAILED, "of other weights the same is found"
+    other = asking(**({"num_samples": 3} if benchmarks else {"task": {"type": "loglikelihood"}}))
+    assert job_of(database, other).state is JobState.PENDING
 
 
 def test_results_are_reused_and_a_changed_file_is_inspected_again(database, rules, line):

@@ -10,7 +10,7 @@ from app.domain.lifecycle.states import JobState
 from app.models import Attempt, AuditEntry, Job
 from app.models.base import utc_now
 from app.services.attempts import leases, work_orders
-from app.services.attempts.work_orders import Work
+from app.services.attempts.work_orders import WorkOrder
 from app.services.queues import gpu_budgets, gpu_hours
 from app.services.scheduling import planner
 from tests.builders import factories
@@ -28,7 +28,7 @@ def requeue_over_budget(db: Database) -> list[tuple[str, str]]:
     return nudged
 
 
-def running(db: Database, project: str, *, device_type: str = "cuda", node: str = "n1") -> Work:
+def running(db: Database, project: str, *, device_type: str = "cuda", node: str = "n1") -> WorkOrder:
     document = factories.make_document(resource_config={"gpu_count": 1, "device_type": device_type})
     return start_attempt(db, make_job(db, JobState.QUEUED, document=document, project=project), node=node)
 

@@ -7,13 +7,13 @@ from app.database.engine import Database
 from app.domain.errors import LeaseLost
 from app.domain.lifecycle.outcomes import Outcome
 from app.domain.lifecycle.states import JobState
-from app.domain.scheduling.gang_placement import Part
+from app.domain.scheduling.gang_placement import GangPart
 from app.domain.scheduling.placement import Placement
-from app.domain.scheduling.planner import Policy
+from app.domain.scheduling.planner import SchedulingPolicy
 from app.domain.scheduling.resources import Device
 from app.models import Job, Lease, Node, NodeFault, Reservation
 from app.services.attempts import gang_parts, leases, rendezvous, work_orders
-from app.services.attempts.work_orders import Work
+from app.services.attempts.work_orders import WorkOrder
 from app.services.nodes import registry
 from app.services.operations import integrity
 from app.services.queues import project_quotas
@@ -54,7 +54,7 @@ def revoke(db: Database, node: str, cause: str = "NODE_LOST") -> bool:
     return leases.revoke(db, seen, cause=cause, message=f"{node} is gone", actor="reaper", backoff=NO_WAIT)
 
 
-def ended_part_node(db: Database, work: Work) -> str:
+def ended_part_node(db: Database, work: WorkOrder) -> str:
     """The node whose gang part has ended, so that this part must end too; empty if there is none."""
     return leases.renew(db, lease_id=work.lease_id, fence=work.fence, ran_seconds=1.0).part_ended
 
@@ -72,7 +72,7 @@ def test_all_parts_are_placed_at_once_with_a_message_for_each(database: Database
 
 def test_a_gang_is_never_placed_in_part(database: Database, gang: str) -> None:
     pair = (Device(index=0, type="cpu"), Device(index=1, type="cpu"))
-    placement = Placement(job_id=gang, node="n1", devices=pair, others=(Part(node="n2", devices=pair),))
+    placement = Placement(job_id=gang, node="n1", devices=pair, others=(GangPart(node="n2", devices=pair),))
     with database.write() as session:
         session.get_one(Node, "n2").state = "draining"
 
@@ -322,7 +322,7 @@ def test_the_nodes_that_are_kept_for_it_are_remembered_until_it_starts(database:
     for name in ("n1", "n2"):
         make_node(database, name, devices=2)
     before = [make_job(database, state=JobState.QUEUED) for _ in range(2)]
-    at_once = Policy(reserve_after_seconds=0.0)
+    at_once = SchedulingPolicy(reserve_after_seconds=0.0)
     assert {each.node for each in planner.plan_once(database)} == {"n1", "n2"}
     gang = make_job(database, state=JobState.QUEUED, document=ON_TWO_NODES)
 
@@ -361,7 +361,7 @@ def test_each_node_has_threads_for_its_own_cores_and_all_what_the_first_one_pres
 
 
 def test_two_live_leases_for_one_part_are_impossible(database: Database, gang: str) -> None:
-    def again(work: Work) -> None:
+    def again(work: WorkOrder) -> None:
         with database.write() as session:
             session.add(Lease(id="lease-x", job_id=gang, attempt=2, fence=9, node="n3", part=work.part))
 

@@ -8,7 +8,7 @@ import pytest
 from app.database.engine import Database
 from app.domain.lifecycle.outcomes import Outcome
 from app.domain.lifecycle.states import JobState
-from app.domain.scheduling.planner import Policy
+from app.domain.scheduling.planner import SchedulingPolicy
 from app.models import Job
 from app.models.base import utc_now
 from app.services.attempts import leases, work_orders
@@ -42,7 +42,7 @@ class Planner:
 
     def look(self) -> list[str]:
         placed: list[Dispatched] = []
-        self.next_in = self._passes.run_pass(Policy(), lambda _job, _node: None, placed.extend)
+        self.next_in = self._passes.run_pass(SchedulingPolicy(), lambda _job, _node: None, placed.extend)
         return [each.job_id for each in placed]
 
     def look_at_everything(self) -> list[str]:

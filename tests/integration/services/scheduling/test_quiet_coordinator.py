@@ -19,7 +19,7 @@ from app.services.scheduling import planning_loop
 from config.settings import load_settings
 from tasks.background import coordination, own_admissions
 from tasks.background.coordination import Coordination
-from tasks.celery_app import Submitted, build_app
+from tasks.celery_app import SubmittedJob, build_app
 from tests.builders.factories import make_document, make_job, make_node
 from tests.builders.statements import statements
 from tests.systems.system import wait_for
@@ -166,7 +166,7 @@ def test_while_a_check_hangs_messages_announce_what_the_leader_submits(
     monkeypatch.setattr(app.runtime.dispatcher, "_ring", lambda message: rung.append(message.arguments))
 
     def hangs(*_: Any, **__: Any) -> int:
-        own._expect_submitted([Submitted(job_id, "default", 5)])
+        own._expect_submitted([SubmittedJob(job_id, "default", 5)])
         return 0
 
     assert own._leader_lease.acquire(0.0)
@@ -176,7 +176,7 @@ def test_while_a_check_hangs_messages_announce_what_the_leader_submits(
     assert rung == [(job_id,)]
     own._admit()
     assert state(database, job_id) is JobState.QUEUED
-    own._expect_submitted([Submitted(job_id, "default", 5)])
+    own._expect_submitted([SubmittedJob(job_id, "default", 5)])
     assert rung == [(job_id,)], "it admits again itself"
     app.runtime.close()
     app.close()

@@ -240,3 +240,17 @@ def test_viewers_of_many_jobs_ask_for_the_front_of_the_line_once(api: Api, db: D
             details.viewed(session, jobs[1], shared)
 
     assert not [each for each in asked if "reservation" in each]
+
+
+def test_readers_of_the_api_share_estimates_which_miss_no_new_job(api: Api, db: Database):
+    running(api, eta_seconds=60.0)
+    first = api.submit()
+    said = api.get(f"/v1/jobs/{first}")["estimated_start_at"]
+
+    with statements(db) as asked:
+        assert api.get(f"/v1/jobs/{first}")["estimated_start_at"] == said
+        assert api.get("/v1/jobs")["jobs"][0]["estimated_start_at"] == said
+    urgent = api.submit(scheduling_config={"priority": 9})
+
+    assert not [each for each in asked if "reservation" in each]
+    assert api.get(f"/v1/jobs/{urgent}")["estimated_start_at"]

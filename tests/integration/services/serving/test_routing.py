@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from app.domain.errors import Conflict, Forbidden, ModelNotFound, ModelNotServed
+from app.domain.errors import Conflict, Forbidden, ModelNotServed, NamedModelNotFound
 from app.domain.lifecycle.states import JobState
 from app.domain.serving.document import ServiceDocument
 from app.models import ApiKey, Job, RegisteredModel, Service, ServiceEvent
@@ -140,7 +140,7 @@ def test_adapter_is_named_with_its_service(api: Api) -> None:
     ):
         with pytest.raises(Conflict, match=why):
             routed(api, model)
-    with pytest.raises(ModelNotFound):
+    with pytest.raises(NamedModelNotFound):
         routed(api, "support/nothing")
 
 
@@ -213,7 +213,7 @@ def test_unknown_models_are_refused_with_those_of_the_project(api: Api, base: st
         foreign = make_trained(session, project="other").id
 
     for model in ("nothing", foreign, "ft:tiny:other:docs:00000000", "\0", "job-none"):
-        with pytest.raises(ModelNotFound) as refused:
+        with pytest.raises(NamedModelNotFound) as refused:
             routed(api, model)
         assert (refused.value.code, refused.value.field) == ("MODEL_NOT_FOUND", "model")
         assert "there are: tiny" in refused.value.message
@@ -224,7 +224,7 @@ def test_unknown_models_are_refused_with_those_of_the_project(api: Api, base: st
 def test_what_could_not_be_served_gets_no_command(api: Api, base: str) -> None:
     root = str(api.app.extensions["trainyard"].plane.reading.roots[0])
     for place in (f"{root}/../other", "/nowhere/models/tiny", "../tiny"):
-        with pytest.raises(ModelNotFound) as refused:
+        with pytest.raises(NamedModelNotFound) as refused:
             routed(api, place)
         assert "trainyard serve" not in refused.value.message
 
@@ -234,7 +234,7 @@ def test_adapter_of_a_name_that_is_no_service_is_asked_for_in_other_ways(api: Ap
         job = lora(session)
 
     for name in (job, job.replace("job-", "ftjob-")):
-        with pytest.raises(ModelNotFound, match="no service tiny; ask for SERVICE/JOB, or for the job's id alone"):
+        with pytest.raises(NamedModelNotFound, match="no service tiny; ask for SERVICE/JOB, or for the job's id alone"):
             routed(api, f"{base}/{name}")
 
 
@@ -244,7 +244,7 @@ def test_service_that_ends_is_not_offered(api: Api) -> None:
         served(session, "leaving", status="ENDING")
 
     for model in ("leaving", "leaving/job-none"):
-        with pytest.raises(ModelNotFound, match="the service leaving is being deleted") as refused:
+        with pytest.raises(NamedModelNotFound, match="the service leaving is being deleted") as refused:
             routed(api, model)
         assert refused.value.message.endswith("; services: support")
 
@@ -258,7 +258,7 @@ def test_checkpoint_that_never_was_is_missing_and_a_deleted_one_is_named(api: Ap
 
     with pytest.raises(Conflict, match="no checkpoint of step 7 any more"):
         routed(api, f"{name}:ckpt-step-7")
-    with pytest.raises(ModelNotFound):
+    with pytest.raises(NamedModelNotFound):
         routed(api, f"{name}:ckpt-step-99999")
 
 

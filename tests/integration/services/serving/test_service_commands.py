@@ -22,7 +22,7 @@ from app.services.inference.models import WantedModel
 from app.services.model_registry import registered
 from app.services.requests.pagination import PageRequest
 from app.services.serving import commands, creation, history, listing, lookup, stepping
-from app.services.serving.creation import Created
+from app.services.serving.creation import CreatedService
 from tests.builders.factories import make_webhook
 from tests.builders.service_runs import CALLER, MODEL, ServiceRun, new_service
 from tests.systems.apps import Api
@@ -48,7 +48,7 @@ def test_a_new_service_is_stored_with_the_document_of_its_replicas(api: Api) -> 
 
 def test_what_created_it_is_given_the_service_and_its_warnings(api: Api) -> None:
     run = ServiceRun(api)
-    made: list[Created] = []
+    made: list[CreatedService] = []
     creation.create(run.plane, CALLER, new_service(name="other"), on_written=lambda _session, found: made.append(found))
     assert [found.service.name for found in made] == ["other"]
 

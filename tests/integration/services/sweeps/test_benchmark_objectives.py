@@ -159,7 +159,7 @@ def test_value_is_selected_among_those_of_checkpoints_and_result(
     evaluate(run, 0, 0.9, step=9)
     run.step()
 
-    assert run.trials()[0].objectives == [pytest.approx(expected[0])]
+    assert run.trials()[0].objectives == pytest.approx([expected[0]])
 
 
 def test_last_value_is_not_that_of_an_earlier_checkpoint(make_run: Make) -> None:

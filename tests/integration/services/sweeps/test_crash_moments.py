@@ -21,12 +21,15 @@ from app.domain.lifecycle.states import TERMINAL
 from app.domain.sweeps.observations import Observation
 from app.domain.sweeps.space import Space
 from app.domain.sweeps.spec import SweepSpec
+from app.http.sweep_documents import complete
 from app.models import Job, Sweep, SweepEvent
+from app.security.permissions import Caller, Role
+from app.services.sweeps import forks
 from app.services.sweeps.reading import replay
 from app.services.sweeps.search.suggestions import Suggestion, Suggestions
 from tests.builders.population_runs import METHOD, PopulationRun
 from tests.builders.sweep_runs import Curve, SweepRun, constant
-from tests.integration.services.sweeps.test_sweep_crashes import ASHA, DETERMINISTIC, Died, outcome
+from tests.integration.services.sweeps.test_sweep_crashes import ASHA, DETERMINISTIC, Died, DyingDatabase, outcome
 from tests.integration.services.sweeps.test_trunk_verification import end, verifying
 from tests.integration.services.sweeps.test_trunks import LENGTHS, job_of
 from tests.systems.apps import Api
@@ -197,6 +200,35 @@ def test_a_coordinator_dies_and_the_sweep_ends_as_an_undisturbed_one(
 
     assert dying.has_died
     assert found(run) == undisturbed[at.make]
+
+
+@pytest.mark.both_databases
+@pytest.mark.parametrize("after_commit", [False, True], ids=["before-commit", "after-commit"])
+def test_a_server_dies_while_it_forks_a_sweep_and_none_or_a_whole_one_is_there(
+    api: Api, make_run: Make, *, after_commit: bool
+) -> None:
+    first = make_run(**{**DETERMINISTIC, "budget": FEW})
+    run_to_end(first)
+    calm = first.another(forked(first, first.db))
+    run_to_end(calm)
+
+    with pytest.raises(Died):
+        forked(first, DyingDatabase(first.db, 1, after_commit=after_commit))
+
+    with first.db.read() as session:
+        others = session.scalars(select(Sweep.id).where(Sweep.id.not_in([first.id, calm.id]))).all()
+    assert len(others) == after_commit
+    run = first.another(others[0] if others else forked(first, first.db))  # the client asks again
+    assert run.known() == calm.known()
+    run_to_end(run)
+    assert found(run) == found(calm)
+
+
+def forked(first: SweepRun, db: Database) -> str:
+    """The id of a fork that is made with this database."""
+    sweep = first.sweep()
+    caller = Caller(key_id=sweep.created_by, role=Role.USER, project=sweep.project)
+    return forks.fork(replace(first.plane, db=db), caller, first.id, {}, complete=complete).id
 
 
 class DyingSuggestions:

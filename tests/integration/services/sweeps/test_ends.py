@@ -17,7 +17,7 @@ from app.http.context import EXTENSION
 from app.models import Sweep, SweepEvent, Webhook, WebhookDelivery
 from app.services.requests.wakeups import Dispatcher
 from app.services.sweeps import trials
-from app.services.sweeps.ends import LONGEST_SECONDS, SHARE, SHORTEST_SECONDS, Ends
+from app.services.sweeps.ends import LONGEST_SECONDS, SHARE, SHORTEST_SECONDS, TrialEnds
 from app.services.sweeps.observed import known_to_method
 from app.services.sweeps.reading import replay
 from app.services.sweeps.search.suggestions import Suggestion, Suggestions
@@ -69,7 +69,7 @@ class Asked:
 def test_an_end_is_new_once_and_the_next_is_soon_asked_for(make_run: Make) -> None:
     run, clock = make_run(method=RANDOM, budget={"max_trials": 9, "parallel_trials": 2}), Clock()
     run.step()
-    ends = Ends(run.db, clock=clock)
+    ends = TrialEnds(run.db, clock=clock)
 
     assert not ends.new_among([run.id])
     assert ends.seconds == LONGEST_SECONDS
@@ -169,7 +169,7 @@ def test_nothing_is_asked_for_while_all_sweeps_are_due(
     make_run(method=RANDOM, budget={"max_trials": 9, "parallel_trials": 1})
     loop._work()
     loop._due.end(again_in=0.0)
-    monkeypatch.setattr(Ends, "new_among", lambda *_: pytest.fail("asked"))
+    monkeypatch.setattr(TrialEnds, "new_among", lambda *_: pytest.fail("asked"))
 
     loop._work()
 

@@ -13,10 +13,10 @@ from app.models import Job
 from app.models.base import utc_now
 from app.security.permissions import Role
 from app.services.attempts import leases, work_orders
-from app.services.attempts.work_orders import Work
+from app.services.attempts.work_orders import WorkOrder
 from app.services.scheduling import planner
-from app.services.telemetry import progress
-from app.services.telemetry.progress import MetricPoint, Reports
+from app.services.telemetry import stored_metrics
+from app.services.telemetry.stored_metrics import MetricValue, TelemetryReports
 from tests.builders import walks
 from tests.builders.factories import make_project
 from tests.builders.sweep_runs import NODE, SweepRun
@@ -38,7 +38,7 @@ class Played:
     api: Api
     lengths: dict[str, int]  # project → ticks of a trial
     sweeps: dict[str, SweepRun] = field(default_factory=dict)
-    trains: dict[str, tuple[Work, int]] = field(default_factory=dict)  # job → its work, ticks left
+    trains: dict[str, tuple[WorkOrder, int]] = field(default_factory=dict)  # job → its work, ticks left
     used: Counter[str] = field(default_factory=Counter)  # project → device ticks
 
     def begin(self, project: str) -> None:
@@ -87,9 +87,9 @@ class Played:
 
     def _end(self, job_id: str, outcome: Outcome) -> None:
         work, _ = self.trains.pop(job_id)
-        points = [MetricPoint(name="eval_loss", step=outcome.end_step, at=utc_now(), value=1.0)]
-        reports = Reports(points=points)
-        progress.store(self.api.db, job_id=job_id, attempt=work.attempt, fence=work.fence, reports=reports)
+        points = [MetricValue(name="eval_loss", step=outcome.end_step, at=utc_now(), value=1.0)]
+        reports = TelemetryReports(points=points)
+        stored_metrics.store(self.api.db, job_id=job_id, attempt=work.attempt, fence=work.fence, reports=reports)
         work_orders.finish(self.api.db, work, outcome, NO_WAIT)
 
 

@@ -10,7 +10,7 @@ from sqlalchemy import func, select
 from app.models import Job, Sweep, Trial, TrialReport
 from app.services.jobs.control import requests as control_requests
 from app.services.sweeps.reading import replay
-from app.services.sweeps.reading.replay import Replay
+from app.services.sweeps.reading.replay import SweepReplay
 from tests.builders.population_runs import METHOD, PopulationRun
 from tests.integration.services.sweeps.test_sweep_crashes import outcome, run_with_deaths
 
@@ -18,7 +18,7 @@ Make = Callable[..., PopulationRun]
 EIGHT: dict[str, Any] = {"method": {**METHOD, "population": 8}, "budget": {"max_trials": 30, "parallel_trials": 3}}
 
 
-def replayed(run: PopulationRun) -> Replay:
+def replayed(run: PopulationRun) -> SweepReplay:
     with run.db.read() as session:
         return replay.replay(replay.read(session, session.get_one(Sweep, run.id)), run.suggestions)
 

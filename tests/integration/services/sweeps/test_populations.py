@@ -11,7 +11,7 @@ from app.domain.sweeps.population import explored
 from app.domain.sweeps.spec import SweepSpec
 from app.models import Queue, SweepEvent
 from app.models.queue import DEFAULT_QUEUE
-from app.services.sweeps.launching import space_of
+from app.services.sweeps.next_trial import space_of
 from tests.builders.population_runs import IDLE, METHOD, PopulationRun
 from tests.builders.sweep_runs import constant
 from tests.systems.apps import Api

@@ -8,7 +8,7 @@ import pytest
 
 from app.database.engine import Database
 from app.domain.sweeps.rules.document import check_other_budget
-from app.domain.sweeps.rules.limits import Limits
+from app.domain.sweeps.rules.limits import SweepLimits
 from app.domain.sweeps.spec import SweepSpec
 from app.models import Sweep
 from tests.builders.sweep_runs import SweepRun, constant
@@ -151,7 +151,7 @@ def test_a_budget_is_checked_while_others_may_write(
 ) -> None:
     run = make_run(budget={"max_trials": 4, "parallel_trials": 1})
 
-    def check_slowly(spec: SweepSpec, limits: Limits | None) -> None:
+    def check_slowly(spec: SweepSpec, limits: SweepLimits | None) -> None:
         with api.db.write() as session:  # another request, which would wait for a transaction of this one
             sweep = session.get_one(Sweep, run.id)
             sweep.spec = {**sweep.spec, "budget": {**sweep.spec["budget"], **budget}}

@@ -7,7 +7,8 @@ import pytest
 from sqlalchemy import update
 
 from app.domain.lifecycle.states import JobState
-from app.models import Job, Sweep
+from app.models import Job, Sweep, SweepCount
+from app.services.sweeps.counts import BEYOND, Kind
 from tests.builders.factories import make_document, make_project
 from tests.builders.sweep_runs import SweepRun, constant
 from tests.builders.sweeps import make_sweep_document
@@ -157,7 +158,7 @@ def test_sweep_whose_forks_were_found_to_differ_makes_no_more(make: Make) -> Non
 
 
 def test_what_was_measured_before_the_branch_counts_for_the_fork(make: Make) -> None:
-    """The lowest loss is at step 5, which trial 0 trained for both."""
+    """The lowest loss is at step 5, which trial 0 trained for both. At a second a step they spare 13 and 7 seconds."""
     run = make()
     run.step()
     run.train(0, to=13, curve=lambda _, step: abs(step - 5))
@@ -166,11 +167,14 @@ def test_what_was_measured_before_the_branch_counts_for_the_fork(make: Make) -> 
     run.step()
     run.train(1, to=24, curve=constant(9.0))
     run.train(2, to=12, curve=constant(8.0))
-    for number in (1, 2):
-        run.end(number)
+    for number, own_steps in ((1, 11), (2, 5)):
+        run.end(number, elapsed_seconds=float(own_steps))
     run.step()
 
     assert [trial.objectives for trial in run.trials()] == [None, [0.0], [0.0]]
+    with run.db.read() as session:
+        spared = session.get_one(SweepCount, (run.sweep().project, Kind.BY_TRUNKS, BEYOND))
+    assert (spared.count, round(spared.seconds, 6)) == (2, 20.0)
 
 
 def test_fork_counts_no_more_of_its_trunk_than_up_to_the_branch(make: Make) -> None:

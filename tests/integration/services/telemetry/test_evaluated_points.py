@@ -10,7 +10,7 @@ from app.database.engine import Database
 from app.domain.errors import LeaseLost
 from app.domain.lifecycle.states import JobState
 from app.models import Job, Metric
-from app.services.telemetry import evaluated_points, progress
+from app.services.telemetry import evaluated_points, stored_metrics
 from tests.builders.factories import make_attempt, make_job, make_node
 from tests.builders.shards import batch_document
 
@@ -68,7 +68,7 @@ def test_older_checkpoint_that_is_measured_later_does_not_replace_the_latest_val
 
     assert latest(database, trained)["bench/f1/f1"] == 0.5
     with database.read() as session:
-        (series,) = progress.series(session, trained).values()
+        (series,) = stored_metrics.series(session, trained).values()
     assert [(point.step, point.value) for point in series] == [(2, 0.1), (6, 0.5)]
 
 

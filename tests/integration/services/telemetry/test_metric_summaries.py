@@ -12,8 +12,8 @@ from app.domain.downsampling import FAN_OUT, LEVELS, merged, span_of
 from app.domain.errors import LeaseLost
 from app.models import Job, Metric, MetricSummary
 from app.services.jobs.reports import completion_report
-from app.services.telemetry import progress, summaries
-from app.services.telemetry.progress import MetricPoint, Reports
+from app.services.telemetry import stored_metrics, summaries
+from app.services.telemetry.stored_metrics import MetricValue, TelemetryReports
 from app.services.telemetry.summaries import LAST_STEP, StepRange, SummaryCount
 from tests.builders.factories import make_attempt, make_job, make_node
 
@@ -37,10 +37,12 @@ class Writer:
         todo = list(steps)
         for first in range(0, len(todo), batch):
             points = [
-                MetricPoint(name=name, step=n, at=NOW, value=values.get(f"step_{n}", math.sin(n)))
+                MetricValue(name=name, step=n, at=NOW, value=values.get(f"step_{n}", math.sin(n)))
                 for n in todo[first : first + batch]
             ]
-            progress.store(self.db, job_id=self.job_id, attempt=1, fence=self.fence, reports=Reports(points=points))
+            stored_metrics.store(
+                self.db, job_id=self.job_id, attempt=1, fence=self.fence, reports=TelemetryReports(points=points)
+            )
             self.count.add((p.name, p.step) for p in points)
             if due := self.count.due():
                 summaries.extend(self.db, job_id=self.job_id, fence=self.fence, newest=due)
@@ -70,7 +72,7 @@ class Writer:
         with self.db.read() as session:
             steps = summaries.thinned_steps(session, self.job_id, "loss", within, most=most)
             assert steps is not None, "the summaries were not enough"
-            found = progress.series(session, self.job_id, since_step=since_step, to_step=to_step, max_points=most)
+            found = stored_metrics.series(session, self.job_id, since_step=since_step, to_step=to_step, max_points=most)
         series = found["loss"]
         assert [p.step for p in series] == steps
         assert len(steps) <= most
@@ -115,7 +117,7 @@ def test_a_range_in_the_middle_is_thinned_between_its_own_ends(writer: Writer) -
     assert (kept[4003], kept[8001]) == (11.0, -7.0)
     assert len(kept) > 30
     with writer.db.read() as session:
-        few = progress.series(session, writer.job_id, since_step=41, to_step=44, max_points=4)["loss"]
+        few = stored_metrics.series(session, writer.job_id, since_step=41, to_step=44, max_points=4)["loss"]
     assert [point.step for point in few] == [42, 43, 44]
 
 
@@ -162,8 +164,8 @@ def test_short_series_have_none_and_are_read_whole(writer: Writer) -> None:
 
     with writer.db.read() as session:
         assert summaries.thinned_steps(session, writer.job_id, "loss", StepRange(), most=100) is None
-        assert len(progress.series(session, writer.job_id)["loss"]) == 200
-        assert len(progress.series(session, writer.job_id, max_points=100)["loss"]) <= 100
+        assert len(stored_metrics.series(session, writer.job_id)["loss"]) == 200
+        assert len(stored_metrics.series(session, writer.job_id, max_points=100)["loss"]) <= 100
 
 
 def test_only_the_holder_of_the_job_summarises(writer: Writer) -> None:
@@ -173,8 +175,12 @@ def test_only_the_holder_of_the_job_summarises(writer: Writer) -> None:
 
 def test_gpu_use_is_averaged_over_every_sample_of_every_attempt(writer: Writer) -> None:
     for samples in ((50.0,), (), (80.0, 80.0, 90.0)):
-        progress.store(
-            writer.db, job_id=writer.job_id, attempt=1, fence=writer.fence, reports=Reports(gpu_samples=samples)
+        stored_metrics.store(
+            writer.db,
+            job_id=writer.job_id,
+            attempt=1,
+            fence=writer.fence,
+            reports=TelemetryReports(gpu_samples=samples),
         )
 
     with writer.db.write() as session:

@@ -10,8 +10,8 @@ from sqlalchemy import insert
 
 from app.database.engine import Database
 from app.models import Job, Metric
-from app.services.telemetry import live_metrics, progress
-from app.services.telemetry.progress import MetricPoint, Reports
+from app.services.telemetry import live_metrics, stored_metrics
+from app.services.telemetry.stored_metrics import MetricValue, TelemetryReports
 from tests.builders.factories import make_attempt, make_job, make_node
 from tests.systems.apps import Api
 
@@ -28,12 +28,12 @@ def running_job(db: Database) -> tuple[str, int]:
         return job.id, lease.fence
 
 
-def point(step: int, value: float = 0.0, *, at: datetime = NOW, name: str = "loss") -> MetricPoint:
-    return MetricPoint(name=name, step=step, at=at, value=value)
+def point(step: int, value: float = 0.0, *, at: datetime = NOW, name: str = "loss") -> MetricValue:
+    return MetricValue(name=name, step=step, at=at, value=value)
 
 
-def store(db: Database, job: tuple[str, int], *points: MetricPoint) -> None:
-    progress.store(db, job_id=job[0], attempt=1, fence=job[1], reports=Reports(points=points))
+def store(db: Database, job: tuple[str, int], *points: MetricValue) -> None:
+    stored_metrics.store(db, job_id=job[0], attempt=1, fence=job[1], reports=TelemetryReports(points=points))
 
 
 def arrived(db: Database, job: tuple[str, int], after: int, **more: Any) -> list[tuple[int, str, int, float | None]]:
@@ -97,7 +97,7 @@ def test_a_long_series_is_thinned_without_holding_it(database: Database) -> None
 
     tracemalloc.start()
     with database.read() as session:
-        thinned = progress.series(session, job[0], max_points=100)["loss"]
+        thinned = stored_metrics.series(session, job[0], max_points=100)["loss"]
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
@@ -115,7 +115,7 @@ def test_four_points_are_enough_for_ends_and_extremes(database: Database) -> Non
     store(database, job, *(point(i, {3: -1.0, 6: 9.0}.get(i, 1.0)) for i in range(10)))
 
     with database.read() as session:
-        thinned = progress.series(session, job[0], since_step=0, max_points=4)["loss"]
+        thinned = stored_metrics.series(session, job[0], since_step=0, max_points=4)["loss"]
 
     assert [p.step for p in thinned] == [1, 3, 6, 9]
 

@@ -14,7 +14,7 @@ from app.domain.lifecycle.states import JobState
 from app.domain.nodes.limits import NodeLimits
 from app.models import Job, JobEvent, Metric
 from app.services.attempts import work_orders
-from app.services.telemetry.progress import MetricPoint
+from app.services.telemetry.stored_metrics import MetricValue
 from tests.builders.factories import make_attempt, make_job, make_node
 from tests.systems.system import wait_for
 from trainyard.protocol.messages import Progress
@@ -50,7 +50,7 @@ def reporter(database, work, lost):
 
 
 def point(step, value=1.0, name="loss"):
-    return MetricPoint(name=name, step=step, at=datetime.now(UTC), value=value)
+    return MetricValue(name=name, step=step, at=datetime.now(UTC), value=value)
 
 
 def job_of(database, work):
@@ -145,7 +145,7 @@ def test_settled_is_only_what_was_reported_while_something_else_was_written(data
 
 
 def test_what_the_database_refuses_does_not_block_what_follows(database, work, reporter):
-    reporter.points([MetricPoint(name="loss", step=10**30, at=datetime.now(UTC), value=1.0)])
+    reporter.points([MetricValue(name="loss", step=10**30, at=datetime.now(UTC), value=1.0)])
     reporter.flush()
     reporter.points([point(3)])
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from app.domain.evaluations.documents import LONGEST_NAME, Options, Subject, as_asked, default_name, document
+from app.domain.evaluations.documents import LONGEST_NAME, EvaluationOptions, Subject, as_asked, default_name, document
 from app.domain.spec.inference import Benchmark, ModelReference
 from app.domain.spec.model import BaseModel, DataConfig, JobDocument, PlannedBenchmark
 from tests.builders.submitted import changed
@@ -27,7 +27,7 @@ def made_by(*changes: tuple[str, Any]) -> Subject:
 def measured(
     subject: Subject, *benchmarks: PlannedBenchmark, **options: Any
 ) -> tuple[DataConfig, tuple[Benchmark, ...]]:
-    found = document(subject, benchmarks, Options(**options))
+    found = document(subject, benchmarks, EvaluationOptions(**options))
     assert found.inference is not None
     return found.data_config, found.inference.benchmarks
 
@@ -42,7 +42,7 @@ def test_equal_datasets_are_one_source() -> None:
 def test_benchmarks_are_shown_as_they_were_asked_for() -> None:
     asked = [planned("f1", num_samples=3, parameters={"normalize": "none"}), planned("lm_eval:x", None)]
 
-    shown = as_asked(document(PLACE, asked, Options()))
+    shown = as_asked(document(PLACE, asked, EvaluationOptions()))
 
     assert shown == [
         {"name": "f1", "dataset": {"path": "/srv/a.jsonl"}, "num_samples": 3, "parameters": {"normalize": "none"}},
@@ -51,7 +51,7 @@ def test_benchmarks_are_shown_as_they_were_asked_for() -> None:
 
 
 def test_document_survives_being_stored() -> None:
-    found = document(PLACE, [planned("f1")], Options(seed=3, labels={"team": "a"}))
+    found = document(PLACE, [planned("f1")], EvaluationOptions(seed=3, labels={"team": "a"}))
 
     assert JobDocument.from_json(found.to_json()) == found
     assert (found.kind, found.labels) == ("evaluation", {"type": "evaluation", "team": "a"})

@@ -8,7 +8,7 @@ import pytest
 
 from app.domain.evaluations import catalog, judge_prompts, judging, requirements, verdicts
 from app.domain.evaluations.catalog import BadBenchmark
-from app.domain.evaluations.verdicts import Form, Verdict
+from app.domain.evaluations.verdicts import JudgeVerdict, VerdictForm
 from app.domain.spec.inference import Benchmark, Requirement
 
 PAIR = {"baseline": "other"}
@@ -21,7 +21,7 @@ def judge(**parameters: Any) -> Benchmark:
     return Benchmark(name="judge", dataset=0, parameters={**named, **parameters})
 
 
-def form(**parameters: Any) -> Form:
+def form(**parameters: Any) -> VerdictForm:
     return verdicts.form_of(catalog.values(judge(**parameters)))
 
 
@@ -234,7 +234,7 @@ def test_verdicts_mean_numbers(parameters: dict[str, Any], said: object, value: 
 def test_a_pattern_replaces_the_object() -> None:
     found = verdicts.read("Score: 4", form(), lambda text: text[-1])
 
-    assert found == Verdict(text="Score: 4", value=4.0)
+    assert found == JudgeVerdict(text="Score: 4", value=4.0)
     assert verdicts.read("", form(), lambda _: None).problem == "no match of pattern"
 
 
@@ -280,17 +280,17 @@ def test_swapped_sides_measure_preference_and_position_apart(
 ) -> None:
     found = form(**PAIR)
 
-    scores = verdicts.scores(found, [Verdict(value=found.value(each)) for each in said])
+    scores = verdicts.scores(found, [JudgeVerdict(value=found.value(each)) for each in said])
 
     assert scores == {"win_rate": rate, "ties": tie, "consistency": consistent, "first_share": first, "unjudged": 0.0}
 
 
 def test_a_sample_without_all_verdicts_counts_as_unjudged_alone() -> None:
-    assert verdicts.scores(form(**PAIR), [Verdict(value=1.0), Verdict(problem="none")]) == {"unjudged": 1.0}
-    assert verdicts.scores(form(), [Verdict(problem="none")]) == {"unjudged": 1.0}
-    assert verdicts.scores(form(**LABELS), [Verdict(value=1.0)]) == {"passed": 1.0, "unjudged": 0.0}
+    assert verdicts.scores(form(**PAIR), [JudgeVerdict(value=1.0), JudgeVerdict(problem="none")]) == {"unjudged": 1.0}
+    assert verdicts.scores(form(), [JudgeVerdict(problem="none")]) == {"unjudged": 1.0}
+    assert verdicts.scores(form(**LABELS), [JudgeVerdict(value=1.0)]) == {"passed": 1.0, "unjudged": 0.0}
 
 
 def test_a_verdict_is_kept_without_what_is_empty() -> None:
-    assert Verdict(text="t", value=0.0).to_json() == {"text": "t", "value": 0.0}
-    assert Verdict(problem="refused").to_json() == {"problem": "refused"}
+    assert JudgeVerdict(text="t", value=0.0).to_json() == {"text": "t", "value": 0.0}
+    assert JudgeVerdict(problem="refused").to_json() == {"problem": "refused"}

@@ -6,7 +6,7 @@ import pytest
 
 from app.domain.evaluations import open_metrics, results
 from app.domain.evaluations.catalog import BENCHMARKS
-from app.domain.evaluations.metric import Aggregate, Metric
+from app.domain.evaluations.metric import Aggregate, MetricDefinition
 from app.domain.evaluations.samples import Score
 from app.domain.spec.frameworks.requirements import HOW_TO_OFFER, needed
 from app.domain.spec.model import JobDocument
@@ -32,7 +32,7 @@ TASK = BENCHMARKS["lm_eval"]
     ],
 )
 def test_a_task_may_have_any_metric(name: str, *, is_larger_better: bool | None) -> None:
-    assert open_metrics.metric_of(TASK, name) == Metric(name, larger_is_better=is_larger_better)
+    assert open_metrics.metric_of(TASK, name) == MetricDefinition(name, larger_is_better=is_larger_better)
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "acc,none", "m" * 49])
@@ -58,7 +58,7 @@ def test_other_benchmarks_have_their_own_metrics() -> None:
     ],
 )
 def test_scores_say_how_they_add_up(name: str, scores: list[Score], aggregate: Aggregate, *, is_binary: bool) -> None:
-    found = open_metrics.of_scores(Metric(name), scores)
+    found = open_metrics.of_scores(MetricDefinition(name), scores)
 
     assert (found.aggregate, found.is_binary) == (aggregate, is_binary)
 

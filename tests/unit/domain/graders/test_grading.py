@@ -8,7 +8,7 @@ import pytest
 
 from app.domain.graders import grading
 from app.domain.graders.document import parse
-from app.domain.graders.grading import Graded, GradeError, NoGrade, Usage, grade, sample_of
+from app.domain.graders.grading import Graded, GradeError, NoGrade, TokenUsage, grade, sample_of
 from tests.unit.domain.graders.test_document import ALIKE, CHECK, LABEL, MULTI, PYTHON, SCORE
 
 ITEM = {"answer": "Four", "question": "2 + 2", "texts": [{"best": "it is four"}]}
@@ -97,7 +97,7 @@ def test_model_is_asked_for_a_number_in_the_range() -> None:
 
     found = graded(SCORE, ask=model)
 
-    assert (found.reward, found.usage) == (7.5, {"judge": Usage(7, 2)})
+    assert (found.reward, found.usage) == (7.5, {"judge": TokenUsage(7, 2)})
     asked = model.asked[0]
     assert asked["messages"] == [{"role": "user", "content": "How good is Four for 2 + 2?"}]
     assert (asked["temperature"], asked["seed"], asked["max_completion_tokens"]) == (0, 3, 40)
@@ -162,7 +162,7 @@ def test_python_that_gives_nan_is_an_error() -> None:
 def test_formula_makes_one_reward_of_several() -> None:
     found = graded(MULTI, run_python=lambda *_: 1.0)
 
-    assert found == Graded(0.75, {"a": 1.0, "b": 5.0, "c": 1.0}, (), {"judge": Usage(7, 2)})
+    assert found == Graded(0.75, {"a": 1.0, "b": 5.0, "c": 1.0}, (), {"judge": TokenUsage(7, 2)})
 
 
 def test_formula_needs_only_what_it_names() -> None:

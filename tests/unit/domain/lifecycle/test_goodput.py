@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.lifecycle.goodput import Run, Spell, goodput
+from app.domain.lifecycle.goodput import AttemptRun, Spell, goodput
 from app.domain.lifecycle.states import JobState
 
 ZERO = datetime(2026, 1, 1, tzinfo=UTC)
@@ -17,8 +17,10 @@ def at(seconds: float) -> datetime:
     return ZERO + timedelta(seconds=seconds)
 
 
-def run(since: float, ready: float | None, until: float, *, steps: int = 10, lost: int = 0, **more: float) -> Run:
-    return Run(
+def run(
+    since: float, ready: float | None, until: float, *, steps: int = 10, lost: int = 0, **more: float
+) -> AttemptRun:
+    return AttemptRun(
         started_at=at(since),
         trained_at=None if ready is None else at(ready),
         ended_at=at(until),
@@ -33,7 +35,7 @@ def spell(state: JobState, since: float, until: float) -> Spell:
     return Spell(state=state, since=at(since), until=at(until))
 
 
-def parts(runs: list[Run], spells: list[Spell], end: float) -> dict[str, float]:
+def parts(runs: list[AttemptRun], spells: list[Spell], end: float) -> dict[str, float]:
     found = goodput(runs, spells, at(end))
     assert found is not None
     return {"productive": found.productive_seconds} | {k: v for k, v in found.badput.items() if v}

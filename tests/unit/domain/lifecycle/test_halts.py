@@ -4,12 +4,12 @@ import pytest
 
 from app.domain.lifecycle.halts import is_halt
 from app.domain.lifecycle.outcomes import Decision, at_halt
-from app.domain.lifecycle.retry_policy import Policy, Recovery
+from app.domain.lifecycle.retry_policy import Recovery, RecoveryPolicy
 from app.domain.lifecycle.states import JobState
 from app.domain.spec.model import HaltAt
 
 STEPS, EPOCHS = HaltAt(at=(2, 9)), HaltAt(unit="epochs", at=(1, 3))
-RECOVERY = Recovery(cause="RANK_KILLED", policy=Policy.RESCHEDULE)
+RECOVERY = Recovery(cause="RANK_KILLED", policy=RecoveryPolicy.RESCHEDULE)
 
 
 @pytest.mark.parametrize(
@@ -37,9 +37,9 @@ def test_step_is_a_halt_if_the_document_names_it_and_the_run_continues_after_it(
 @pytest.mark.parametrize(
     ("decision", "state"),
     [
-        (Decision(state=JobState.QUEUED, policy=Policy.RESCHEDULE), JobState.CHECKPOINTING),
-        (Decision(state=JobState.QUEUED, policy=Policy.RESCHEDULE, recovery=RECOVERY), JobState.TRAINING),
-        (Decision(state=JobState.TRAINING, policy=Policy.RESTART, recovery=RECOVERY), JobState.TRAINING),
+        (Decision(state=JobState.QUEUED, policy=RecoveryPolicy.RESCHEDULE), JobState.CHECKPOINTING),
+        (Decision(state=JobState.QUEUED, policy=RecoveryPolicy.RESCHEDULE, recovery=RECOVERY), JobState.TRAINING),
+        (Decision(state=JobState.TRAINING, policy=RecoveryPolicy.RESTART, recovery=RECOVERY), JobState.TRAINING),
     ],
     ids=["requeued", "rescheduled", "restarted in place"],
 )
@@ -58,10 +58,11 @@ def test_job_that_would_continue_past_its_halt_is_paused(decision: Decision, sta
         (Decision(state=JobState.PREEMPTED), JobState.TRAINING),
         (Decision(state=JobState.FAILED, recovery=RECOVERY), JobState.TRAINING),
         (Decision(state=JobState.PAUSED), JobState.TRAINING),
-        (Decision(state=JobState.QUEUED, policy=Policy.RESCHEDULE), JobState.EXPORTING),
+        (Decision(state=JobState.QUEUED, policy=RecoveryPolicy.RESCHEDULE), JobState.EXPORTING),
         (
             Decision(
-                state=JobState.QUEUED, recovery=Recovery(cause="DIVERGED", policy=Policy.RESCHEDULE, rolls_back=True)
+                state=JobState.QUEUED,
+                recovery=Recovery(cause="DIVERGED", policy=RecoveryPolicy.RESCHEDULE, rolls_back=True),
             ),
             JobState.TRAINING,
         ),

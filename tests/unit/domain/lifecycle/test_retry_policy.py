@@ -8,9 +8,9 @@ from app.domain.errors import ERROR_TYPES, Cause
 from app.domain.lifecycle.outcomes import decide
 from app.domain.lifecycle.retry_policy import (
     Backoff,
-    History,
-    Policy,
     Recovery,
+    RecoveryHistory,
+    RecoveryPolicy,
     describe,
     may_retry,
     recover,
@@ -21,12 +21,12 @@ from app.domain.lifecycle.states import HELD, JobState
 from app.domain.spec.model import OnDivergence
 
 BACKOFF = Backoff(base_seconds=10.0, max_seconds=360.0)
-RESTART, ANEW, ELSEWHERE = Policy.RESTART, Policy.RESCHEDULE, Policy.RESCHEDULE_ELSEWHERE
+RESTART, ANEW, ELSEWHERE = RecoveryPolicy.RESTART, RecoveryPolicy.RESCHEDULE, RecoveryPolicy.RESCHEDULE_ELSEWHERE
 ROLLBACK = OnDivergence(action="rollback", learning_rate_factor=0.5, max_rollbacks=2)
 
 
 def found(cause: str, **history: Any) -> Recovery:
-    return recover(cause, History(**{"max_retries": 3, "can_restart": True, **history}), BACKOFF)
+    return recover(cause, RecoveryHistory(**{"max_retries": 3, "can_restart": True, **history}), BACKOFF)
 
 
 FATAL = {
@@ -103,7 +103,7 @@ KILLED = {"retries_used": 2, "in_place_restarts": 2}
     ],
 )
 def test_a_counted_recovery_begins_with_the_cheapest(
-    cause: str, history: dict[str, Any], policy: Policy, wait_seconds: float, cheaper: Policy | None
+    cause: str, history: dict[str, Any], policy: RecoveryPolicy, wait_seconds: float, cheaper: RecoveryPolicy | None
 ) -> None:
     expected = Recovery(cause=cause, policy=policy, wait_seconds=wait_seconds, downgraded_from=cheaper, is_counted=True)
     assert found(cause, **history) == expected
@@ -207,7 +207,7 @@ def test_on_several_nodes_the_first_try_is_scheduled_anew_and_the_last_one_elsew
 
     assert (first.policy, first.downgraded_from) == (ANEW, RESTART)
     assert first.wait_seconds == BACKOFF.base_seconds
-    assert later.policy is Policy.RESCHEDULE_ELSEWHERE
+    assert later.policy is RecoveryPolicy.RESCHEDULE_ELSEWHERE
     assert later.wait_seconds > first.wait_seconds
 
 

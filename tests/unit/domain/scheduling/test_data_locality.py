@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from app.domain.scheduling import data_locality
-from app.domain.scheduling.data_locality import NOT_CACHED, Source, cached, source_key, source_keys
-from app.domain.scheduling.planner import Policy, plan
+from app.domain.scheduling.data_locality import NOT_CACHED, CachedInput, cached, source_key, source_keys
+from app.domain.scheduling.planner import SchedulingPolicy, plan
 from app.domain.scheduling.queue_order import QueuedJob
 from app.domain.scheduling.resources import Device, NodeCapacity, Request
 from app.domain.scheduling.scoring import CACHED, DEFAULT_WEIGHTS, points_of
@@ -23,14 +23,16 @@ def node(name: str, **more: Any) -> NodeCapacity:
     return NodeCapacity(name=name, devices=devices, free=frozenset(range(8)), **more)
 
 
-def source(size_bytes: int, **held: float) -> Source:
-    return Source(size_bytes=size_bytes, held=held)
+def source(size_bytes: int, **held: float) -> CachedInput:
+    return CachedInput(size_bytes=size_bytes, held=held)
 
 
-def placed(nodes: list[NodeCapacity], *sources: Source, jobs: int = 1, **weights: float) -> list[str]:
+def placed(nodes: list[NodeCapacity], *sources: CachedInput, jobs: int = 1, **weights: float) -> list[str]:
     read = cached(sources)
     line = [QueuedJob(job_id=f"j{n}", priority=5, since=n, request=Request(), cached=read) for n in range(jobs)]
-    return [p.node for p in plan(line, nodes, policy=Policy(weights={**DEFAULT_WEIGHTS, **weights})).placements]
+    return [
+        p.node for p in plan(line, nodes, policy=SchedulingPolicy(weights={**DEFAULT_WEIGHTS, **weights})).placements
+    ]
 
 
 def test_part_of_a_node_is_that_of_the_bytes_that_it_holds() -> None:

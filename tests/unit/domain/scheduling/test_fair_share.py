@@ -103,7 +103,7 @@ def test_within_its_guarantee_a_project_stands_before_all_that_borrow() -> None:
         standing(1),
     ]
 
-    ranks = [who.rank("cuda") for who in in_order]
+    ranks = [who.serving_key("cuda") for who in in_order]
 
     assert ranks == sorted(ranks)
     assert [tier for tier, _ in ranks] == [0, 0, 0, 1, 1, 1, 1, 1]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from app.domain.scheduling.fair_share import DeviceQuota, ProjectQuota, QuotaUsage
 from app.domain.scheduling.gang_placement import candidates, choose
-from app.domain.scheduling.planner import Plan, Planning, Policy, plan
+from app.domain.scheduling.planner import Plan, Planning, SchedulingPolicy, plan
 from app.domain.scheduling.preemption import Running
 from app.domain.scheduling.queue_order import QueuedJob
 from app.domain.scheduling.resources import Device, NodeCapacity, Request
@@ -156,7 +156,7 @@ def test_what_is_cleared_for_a_gang_is_its_until_it_starts() -> None:
 
 
 def passed(waiting: QueuedJob, small: QueuedJob, running: list[Running], used: Accounts) -> Plan:
-    planning = Planning(nodes(running, "a", "b"), used, running, Policy())
+    planning = Planning(nodes(running, "a", "b"), used, running, SchedulingPolicy())
     assert planning.serve_reserved_jobs([waiting]) == []
     planning.go_on([small])
     return planning.result()
@@ -164,7 +164,7 @@ def passed(waiting: QueuedJob, small: QueuedJob, running: list[Running], used: A
 
 def test_a_gang_that_lost_a_cleared_node_waits_like_all_others() -> None:
     running = [runs("x", 0, 1, 2, on="a", is_stopping=True)]
-    planning = Planning(nodes(running, "a"), Accounts(), running, Policy())
+    planning = Planning(nodes(running, "a"), Accounts(), running, SchedulingPolicy())
 
     waiting = gang(awaits=("a", "b"))
     assert planning.serve_reserved_jobs([waiting]) == [waiting]

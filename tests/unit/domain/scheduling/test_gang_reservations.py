@@ -11,7 +11,7 @@ import pytest
 from app.domain.scheduling.fair_share import QuotaUsage
 from app.domain.scheduling.gang_index import GangIndex
 from app.domain.scheduling.placement import Placement
-from app.domain.scheduling.planner import Plan, Planning, Policy
+from app.domain.scheduling.planner import Plan, Planning, SchedulingPolicy
 from app.domain.scheduling.preemption import Room, Running
 from app.domain.scheduling.queue_order import QueuedJob
 from app.domain.scheduling.resources import Device, NodeCapacity, Request
@@ -55,7 +55,7 @@ class Days:
             list(self.nodes.values()),
             Accounts(projects=self._standings()),
             self._held(),
-            Policy(now=self.now, reserve_after_seconds=RESERVE_AFTER),
+            SchedulingPolicy(now=self.now, reserve_after_seconds=RESERVE_AFTER),
         )
         planning.serve_reserved_jobs([job for job in self.waiting.values() if job.awaits])
         planning.go_on([job for job in self.waiting.values() if not job.awaits])

@@ -10,7 +10,7 @@ from app.domain.errors import CannotFit
 from app.domain.scheduling.fair_share import DeviceQuota, ProjectQuota, QuotaUsage
 from app.domain.scheduling.feasibility import refuse_unfitting
 from app.domain.scheduling.filters import could_fit
-from app.domain.scheduling.planner import Plan, Planning, Policy, plan
+from app.domain.scheduling.planner import Plan, Planning, SchedulingPolicy, plan
 from app.domain.scheduling.preemption import Running
 from app.domain.scheduling.queue_order import QueuedJob
 from app.domain.scheduling.resources import Device, GpuType, NodeCapacity, Request
@@ -19,7 +19,7 @@ from app.domain.scheduling.serving_order import Accounts
 from app.domain.scheduling.start_estimates import DeviceRelease, starts
 
 PAIR = Request(node_count=2, device_count=2, device_kind="cuda")
-WAITED = Policy(now=100.0, reserve_after_seconds=50.0)
+WAITED = SchedulingPolicy(now=100.0, reserve_after_seconds=50.0)
 
 
 def node(
@@ -80,7 +80,7 @@ def test_nodes_behind_one_switch_are_preferred() -> None:
     line = [node("a", labels=["switch=1"]), node("b", labels=["switch=2"]), node("c", labels=["switch=2"])]
 
     assert places(plan([job("g")], line)) == [[("b", 2), ("c", 2)]]
-    indifferent = Policy(weights={**DEFAULT_WEIGHTS, "same_switch": 0.0})
+    indifferent = SchedulingPolicy(weights={**DEFAULT_WEIGHTS, "same_switch": 0.0})
     assert places(plan([job("g")], line, policy=indifferent)) == [[("a", 2), ("b", 2)]]
 
 
@@ -288,7 +288,7 @@ def test_never_half_a_gang_and_never_more_than_there_is(
     asked, known = {each.job_id: each.request for each in line}, {each.name: each for each in nodes}
     held = [running(f"r{each.name}", each.name, sorted({d.index for d in each.devices} - each.free)) for each in nodes]
 
-    made = plan(line, nodes, running=held, policy=WAITED if waited else Policy())
+    made = plan(line, nodes, running=held, policy=WAITED if waited else SchedulingPolicy())
 
     given_out: set[tuple[str, int]] = set()
     for placement in made.placements:
@@ -309,7 +309,7 @@ def test_never_half_a_gang_and_never_more_than_there_is(
         assert cores <= 64, "more cores than the node has"
     for waiting in set(asked) - {placement.job_id for placement in made.placements}:
         assert made.pending_reasons[waiting]
-    again = plan(line, list(reversed(nodes)), running=held, policy=WAITED if waited else Policy())
+    again = plan(line, list(reversed(nodes)), running=held, policy=WAITED if waited else SchedulingPolicy())
     assert again.placements == made.placements, "the order of the nodes decides"
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from app.domain.nodes.project_demand import sharing
 from app.domain.scheduling.fair_share import DeviceQuota, ProjectQuota, QuotaUsage
 from app.domain.scheduling.incremental_planner import IncrementalPlan, IncrementalPlanner
-from app.domain.scheduling.planner import Plan, Planning, Policy, plan
+from app.domain.scheduling.planner import Plan, Planning, SchedulingPolicy, plan
 from app.domain.scheduling.preemption import Running
 from app.domain.scheduling.queue_order import QueuedJob
 from app.domain.scheduling.resources import Device, GpuType, NodeCapacity, Request, RoleRequest
@@ -211,7 +211,7 @@ def happen(world: World, following: IncrementalPlanner) -> IncrementalPlan | Non
 def test_an_incremental_pass_starts_the_jobs_that_a_full_pass_would(seed: int) -> None:
     world = World(random.Random(seed))
     world.fill()
-    following, _ = follow(world, Planning(list(world.nodes.values()), world.accounts, (), Policy()))
+    following, _ = follow(world, Planning(list(world.nodes.values()), world.accounts, (), SchedulingPolicy()))
 
     for _ in range(12):
         found = happen(world, following)
@@ -231,7 +231,7 @@ def test_what_a_full_pass_made_room_for_stays_so_until_the_next_one(seed: int) -
     world = World(random.Random(seed))
     world.fill()
     running = [part for parts in world.running.values() for part in parts]
-    policy = Policy(now=6e4, reserve_after_seconds=3e4)
+    policy = SchedulingPolicy(now=6e4, reserve_after_seconds=3e4)
     following, made = follow(world, Planning(list(world.nodes.values()), world.accounts, running, policy))
     world.nodes, world.accounts = {node.name: node for node in made.nodes}, made.accounts
     promised = [job for job in sorted(world.waiting, key=lambda job: job.place) if made.reservations.get(job.job_id)]
@@ -241,7 +241,7 @@ def test_what_a_full_pass_made_room_for_stays_so_until_the_next_one(seed: int) -
 
         if found is None:
             return
-        again = Planning(list(world.nodes.values()), world.accounts, (), Policy())
+        again = Planning(list(world.nodes.values()), world.accounts, (), SchedulingPolicy())
         waiting = [job for job in world.waiting if job not in promised]
         for line in (*([job] for job in promised), waiting):
             again.go_on(line)
@@ -270,9 +270,9 @@ def following_of(
     nodes: list[NodeCapacity],
     accounts: Accounts | None = None,
     running: Sequence[Running] = (),
-    policy: Policy | None = None,
+    policy: SchedulingPolicy | None = None,
 ) -> IncrementalPlanner:
-    planning = Planning(nodes, accounts or Accounts(), running, policy or Policy())
+    planning = Planning(nodes, accounts or Accounts(), running, policy or SchedulingPolicy())
     planning.go_on(jobs)
     return IncrementalPlanner(planning.cluster, planning.result(), jobs)
 
@@ -327,7 +327,7 @@ def test_nodes_that_changed_need_a_full_pass(node: NodeCapacity) -> None:
 
 def test_a_full_pass_gives_away_what_is_kept() -> None:
     running = [Running(job_id="r", project="b", node="n", priority=5, kind="cuda", devices=frozenset({0}), ends_in=60)]
-    nodes, policy = [gpu("n", count=2, busy=1), gpu("o", busy=1)], Policy(now=10, reserve_after_seconds=5)
+    nodes, policy = [gpu("n", count=2, busy=1), gpu("o", busy=1)], SchedulingPolicy(now=10, reserve_after_seconds=5)
     following = following_of([job("large", 2)], nodes, running=running, policy=policy)
 
     assert names(following.submitted([job("small")])) == []

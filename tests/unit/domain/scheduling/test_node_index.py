@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.domain.scheduling import data_locality, node_classes
-from app.domain.scheduling.data_locality import NOT_CACHED, Source, cached
+from app.domain.scheduling.data_locality import NOT_CACHED, CachedInput, cached
 from app.domain.scheduling.filters import avoided, choose_devices, could_fit, explain, share_on
 from app.domain.scheduling.node_index import NodeIndex
 from app.domain.scheduling.placement import Placement
@@ -96,7 +96,7 @@ def lines(draw: st.DrawFn) -> list[QueuedJob]:
     shapes = draw(st.lists(requests(), min_size=1, max_size=4))
     some = st.lists(st.sampled_from(NAMES[:4]), unique=True, max_size=2)
     held = st.dictionaries(st.sampled_from(NAMES), st.sampled_from((0.5, 1.0)))
-    sources = draw(st.lists(st.builds(Source, size_bytes=st.sampled_from((1, 4)), held=held), max_size=3))
+    sources = draw(st.lists(st.builds(CachedInput, size_bytes=st.sampled_from((1, 4)), held=held), max_size=3))
     read = [cached(sources[:count]) for count in range(len(sources) + 1)]
     return [
         QueuedJob(
@@ -158,7 +158,7 @@ def choosy_lines(draw: st.DrawFn) -> list[QueuedJob]:
     label_sets = st.frozensets(words, max_size=2)
     some = draw(st.lists(st.tuples(label_sets, label_sets), min_size=1, max_size=3))
     required, forbidden = draw(st.frozensets(words, max_size=1)), draw(st.frozensets(words, max_size=1))
-    read = cached([Source(size_bytes=1, held=draw(st.dictionaries(st.sampled_from(NAMES), st.just(1.0))))])
+    read = cached([CachedInput(size_bytes=1, held=draw(st.dictionaries(st.sampled_from(NAMES), st.just(1.0))))])
     requests_ = [
         Request(
             preferred_labels=preferred,

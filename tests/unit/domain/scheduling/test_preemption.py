@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from app.domain.scheduling.fair_share import DeviceQuota, ProjectQuota, QuotaUsage
 from app.domain.scheduling.node_classes import CandidateNodes
-from app.domain.scheduling.planner import Plan, Planning, Policy, plan
+from app.domain.scheduling.planner import Plan, Planning, SchedulingPolicy, plan
 from app.domain.scheduling.preemption import Running
 from app.domain.scheduling.queue_order import QueuedJob
 from app.domain.scheduling.resources import Device, NodeCapacity, Quantities, Request
 from app.domain.scheduling.running_index import RunningIndex
-from app.domain.scheduling.serving_order import Accounts, Ledger
+from app.domain.scheduling.serving_order import Accounts, PassAccounts
 
 
 def node(name: str = "n", slots: int = 4, free: int = 0) -> NodeCapacity:
@@ -161,7 +161,7 @@ def test_a_job_that_waited_long_gets_a_node_kept_and_short_ones_use_it_meanwhile
         waits("short", 2, since=3, max_seconds=59),
     ]
 
-    made = plan(line, nodes, running=running, policy=Policy(now=2000.0, reserve_after_seconds=1800.0))
+    made = plan(line, nodes, running=running, policy=SchedulingPolicy(now=2000.0, reserve_after_seconds=1800.0))
 
     assert {placement.job_id: placement.node for placement in made.placements} == {"open": "n", "short": "m"}
     assert made.pending_reasons["big"].endswith("; m is reserved for it as running jobs end")
@@ -174,7 +174,7 @@ def test_nothing_is_reserved_before_that_wait() -> None:
         [waits("big", 4), waits("small", since=1)],
         [node(free=3)],
         running=running,
-        policy=Policy(now=1000.0, reserve_after_seconds=1800.0),
+        policy=SchedulingPolicy(now=1000.0, reserve_after_seconds=1800.0),
     )
 
     assert [placement.job_id for placement in made.placements] == ["small"]
@@ -199,7 +199,7 @@ def test_a_stream_of_small_jobs_holds_a_large_one_back_no_longer_than_stated() -
             line,
             [replace(node(), free=frozenset(range(4)) - taken)],
             running=devices,
-            policy=Policy(now=now, reserve_after_seconds=reserve_after),
+            policy=SchedulingPolicy(now=now, reserve_after_seconds=reserve_after),
         )
         if "large" in [placement.job_id for placement in made.placements]:
             break
@@ -270,7 +270,7 @@ def test_every_preemption_is_needed_and_allowed(
         assert len(chosen) + coming >= waiting[name].request.device_count, "the job would still not fit"
 
 
-WAITED = Policy(now=5000.0, reserve_after_seconds=1800.0)
+WAITED = SchedulingPolicy(now=5000.0, reserve_after_seconds=1800.0)
 
 
 def kept(
@@ -326,7 +326,7 @@ def test_a_job_that_no_preemption_helps_uses_up_no_inspections_of_others() -> No
     running = [
         runs(f"{name}-{index}", index, on=name, may_be_preempted=index == 0) for name in nodes for index in range(4)
     ]
-    running_index, ledger = RunningIndex(running, nodes, budget=20), Ledger(Accounts())
+    running_index, ledger = RunningIndex(running, nodes, budget=20), PassAccounts(Accounts())
     all_of_them = CandidateNodes(nodes, could_hold=lambda _: True, avoided=(), few=None)
 
     assert running_index.room_by_preemption(waits("first", count=2), all_of_them, ledger) is None
@@ -344,7 +344,7 @@ def on_two_nodes(project: str) -> list[Running]:
 def test_what_a_preempted_gang_leaves_is_known_though_one_of_its_nodes_takes_no_jobs() -> None:
     nodes = {name: node(name) for name in ("n1", "n3")}
     gang = [runs("gang", 0, 1, 2, 3, on=name, elsewhere=8.0, ends_in=900.0) for name in ("n1", "n2", "n3")]
-    running_index, ledger = RunningIndex(gang, nodes), Ledger(Accounts())
+    running_index, ledger = RunningIndex(gang, nodes), PassAccounts(Accounts())
     assert running_index.soonest(1) == [(900.0, 1, "n1"), (900.0, 1, "n3")]
 
     room = running_index.room_by_preemption(

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from app.domain.scheduling.fair_share import DeviceQuota, ProjectQuota
-from app.domain.scheduling.planner import Plan, Planning, Policy
+from app.domain.scheduling.planner import Plan, Planning, SchedulingPolicy
 from app.domain.scheduling.preemption import Running
 from app.domain.scheduling.queue_order import QueuedJob
 from app.domain.scheduling.resources import Device, NodeCapacity, Quantities, Request
 from app.domain.scheduling.serving_order import Accounts
 from simulation.planners import planned
 from simulation.site import Allocation, SimulatedCluster
-from simulation.trace import Cluster
+from simulation.trace import ReplayCluster
 
 NONE: Mapping[str, Any] = MappingProxyType({})
 
@@ -36,7 +36,7 @@ class Passes:
             name: ProjectQuota(devices={"cpu": DeviceQuota(deserved=deserved.get(name), limit=limits.get(name))})
             for name in {*deserved, *limits}
         }
-        self.site = SimulatedCluster(Cluster(nodes=nodes, quotas=quotas, queue_weights=weights))
+        self.site = SimulatedCluster(ReplayCluster(nodes=nodes, quotas=quotas, queue_weights=weights))
         self.waiting, self.running = self.site.waiting, self.site.held
         self.saving_passes = saving_passes
         self.now = 0.0
@@ -52,7 +52,7 @@ class Passes:
     def run_pass(self) -> Plan:
         self.now += 1.0
         running = [self._running(name, held) for name, held in self.running.items()]
-        made = planned(Policy(reserve_after_seconds=60.0)).decide(self.site.view(self.now, running))
+        made = planned(SchedulingPolicy(reserve_after_seconds=60.0)).decide(self.site.view(self.now, running))
         self._carry_out(made)
         return made
 
@@ -205,7 +205,7 @@ def test_the_preemption_that_loses_least_is_found_even_if_it_is_one_job() -> Non
         )
 
     running = [*(holds(f"s{n}", n, loss=2.5) for n in range(4)), holds("one", 4, 5, 6, 7, loss=5.0)]
-    planning = Planning([replace(node(slots=8), free=frozenset())], Accounts(), running, Policy())
+    planning = Planning([replace(node(slots=8), free=frozenset())], Accounts(), running, SchedulingPolicy())
     planning.go_on([QueuedJob(job_id="j", project="a", priority=5, since=0, request=Request(device_count=4))])
 
     assert [each.job_id for each in planning.result().preemptions] == ["one"]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from app.domain.errors import CannotFit
 from app.domain.scheduling.feasibility import refuse_unfitting
-from app.domain.scheduling.gang_placement import Part
+from app.domain.scheduling.gang_placement import GangPart
 from app.domain.scheduling.resources import Device, NodeCapacity, Request, RoleRequest
 from app.domain.scheduling.roles.packing import can_pack, pack
 from app.domain.scheduling.roles.reasons import explain
@@ -42,7 +42,7 @@ def apart(name: str, *, required: bool = True) -> Affinity:
     return Affinity(role=name, where=OTHER_NODES, required=required)
 
 
-def counts(parts: Sequence[Part] | None) -> dict[str, dict[str, int]] | None:
+def counts(parts: Sequence[GangPart] | None) -> dict[str, dict[str, int]] | None:
     """How many instances of each role are on each node."""
     if parts is None:
         return None

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.domain.scheduling.gang_placement import Part
+from app.domain.scheduling.gang_placement import GangPart
 from app.domain.scheduling.resources import NOTHING, Device, GpuType, NodeCapacity, Quantities, Request, RoleRequest
 from app.domain.scheduling.roles.packing import emptied, excluded, pack
 from app.domain.scheduling.roles.reasons import asked_for, explain
@@ -34,7 +34,7 @@ def request(*roles: RoleRequest) -> Request:
     return Request(roles=roles, device_kind="cuda")
 
 
-def placed(parts: Sequence[Part] | None) -> dict[str, list[tuple[str, int, list[int]]]] | None:
+def placed(parts: Sequence[GangPart] | None) -> dict[str, list[tuple[str, int, list[int]]]] | None:
     if parts is None:
         return None
     return {
@@ -214,7 +214,7 @@ def test_no_packing_takes_more_than_is_free_or_only_some_instances(asked: Reques
         _check_part(asked, part, by_name[part.node])
 
 
-def _check_part(asked: Request, part: Part, on: NodeCapacity) -> None:
+def _check_part(asked: Request, part: GangPart, on: NodeCapacity) -> None:
     indices = [device.index for each in part.instances for device in each.devices]
     assert sorted(indices) == [device.index for device in part.devices]
     assert len(set(indices)) == len(indices)

@@ -8,7 +8,7 @@ import pytest
 from app.domain.errors import CannotFit
 from app.domain.scheduling.fair_share import DeviceQuota, ProjectQuota, QuotaUsage
 from app.domain.scheduling.feasibility import refuse_unfitting
-from app.domain.scheduling.planner import Plan, Planning, Policy, plan
+from app.domain.scheduling.planner import Plan, Planning, SchedulingPolicy, plan
 from app.domain.scheduling.preemption import Running
 from app.domain.scheduling.queue_order import QueuedJob
 from app.domain.scheduling.resources import Device, NodeCapacity, Request, RoleRequest
@@ -16,7 +16,7 @@ from app.domain.scheduling.serving_order import Accounts
 from app.domain.scheduling.start_estimates import DeviceRelease, starts
 from app.domain.spec.roles import OTHER_NODES, Affinity
 
-WAITED = Policy(now=100.0, reserve_after_seconds=50.0)
+WAITED = SchedulingPolicy(now=100.0, reserve_after_seconds=50.0)
 
 
 def node(name: str, gpus: int = 4, *, slots: int = 0, running: Iterable[Running] = ()) -> NodeCapacity:
@@ -123,7 +123,7 @@ def test_no_victim_is_needless() -> None:
 
 def test_what_is_cleared_is_not_cleared_again() -> None:
     running = [runs("x", 0, 1, 2, 3, on="a", is_stopping=True)]
-    planning = Planning([node("a", running=running), node("b")], Accounts(), running, Policy())
+    planning = Planning([node("a", running=running), node("b")], Accounts(), running, SchedulingPolicy())
     planning.serve_reserved_jobs([job(awaits=("a", "b"))])
     made = planning.result()
     assert victims(made) == set()
@@ -132,7 +132,7 @@ def test_what_is_cleared_is_not_cleared_again() -> None:
 
 
 def test_it_starts_on_what_was_cleared() -> None:
-    planning = Planning([node("a"), node("b")], Accounts(), [], Policy())
+    planning = Planning([node("a"), node("b")], Accounts(), [], SchedulingPolicy())
     planning.serve_reserved_jobs([job(awaits=("a", "b"))])
     assert len(planning.result().placements) == 1
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.scheduling.planner import Policy, plan
+from app.domain.scheduling.planner import SchedulingPolicy, plan
 from app.domain.scheduling.queue_order import QueuedJob
 from app.domain.scheduling.resources import Device, GpuType, NodeCapacity, Quantities, Request
 from app.domain.scheduling.scoring import DEFAULT_WEIGHTS, SCORES, points_of, score_node
@@ -25,7 +25,9 @@ def node(name: str = "n", *, kind: str = "cpu", count: int = 4, memory_mb: int =
 
 def chosen(nodes: list[NodeCapacity], jobs: int = 1, **weights: float) -> list[str]:
     line = [QueuedJob(job_id=f"j{n}", priority=5, since=n, request=CPU_JOB) for n in range(jobs)]
-    return [p.node for p in plan(line, nodes, policy=Policy(weights={**DEFAULT_WEIGHTS, **weights})).placements]
+    return [
+        p.node for p in plan(line, nodes, policy=SchedulingPolicy(weights={**DEFAULT_WEIGHTS, **weights})).placements
+    ]
 
 
 @pytest.mark.parametrize(

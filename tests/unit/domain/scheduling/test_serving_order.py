@@ -13,7 +13,7 @@ from app.domain.scheduling.fair_share import DeviceQuota, ProjectQuota, QuotaUsa
 from app.domain.scheduling.planner import Plan, plan
 from app.domain.scheduling.queue_order import AGEING_SECONDS, QueuedJob
 from app.domain.scheduling.resources import Device, NodeCapacity, Request
-from app.domain.scheduling.serving_order import COMMON, Accounts, Ledger, in_serving_order
+from app.domain.scheduling.serving_order import COMMON, Accounts, PassAccounts, in_serving_order
 
 
 def node(slots: int, name: str = "n") -> NodeCapacity:
@@ -212,7 +212,7 @@ nodes = st.lists(st.integers(0, 6), max_size=4).map(lambda sizes: [node(size, f"
 def test_every_job_served_is_the_first_among_the_heads_of_the_projects(
     waiting: list[QueuedJob], projects: dict[str, QuotaUsage], weights: dict[str, float], chance: random.Random
 ) -> None:
-    ledger = Ledger(Accounts(projects=projects, queue_weights=weights))
+    ledger = PassAccounts(Accounts(projects=projects, queue_weights=weights))
     left = list(waiting)
 
     for served in in_serving_order(waiting, ledger):

@@ -7,7 +7,7 @@ import pytest
 
 from app.domain.errors import BadSpec
 from app.domain.spec.model import HaltAt, JobDocument
-from app.domain.spec.roles import Role
+from app.domain.spec.roles import JobRole
 from app.domain.spec.rules.halts import halts_can_be_reached
 from app.schemas.jobs import SubmitJobSchema
 from tests.builders.submitted import GOOD, changed, custom, refusal, spec_of
@@ -97,7 +97,7 @@ def test_scripts_of_roles_have_no_halts() -> None:
     document = JobDocument.from_json(custom((HALTS, {"at": [2]})))
 
     with pytest.raises(BadSpec, match="no steps in common") as caught:
-        halts_can_be_reached(replace(document, tasks=(Role(),)))
+        halts_can_be_reached(replace(document, tasks=(JobRole(),)))
 
     assert caught.value.field == "tasks"
 

@@ -35,7 +35,8 @@ def test_path_that_no_job_may_have_is_refused_with_a_way_out(path, why):
     [
         ({"type": "data", "source": 1}, "source", "no index in data_config.sources, which has 1"),
         ({"type": "output", "source": 1}, "source", "only for type data"),
-        ({"type": "empty", "size_mb": 1}, "size_mb", "only for type memory"),
+        ({"type": "output", "size_mb": 1}, "size_mb", "only for types memory and empty"),
+        ({"type": "empty", "mode": "0555"}, "mode", "only for type files"),
         ({"type": "memory", "sub_path": "a"}, "sub_path", "has no parts"),
         ({"type": "data", "sub_path": "a/../b"}, "sub_path", "must be relative"),
         ({"type": "output", "sub_path": "/a"}, "sub_path", "must be relative"),

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from app.domain.spec.rules.role_outputs import lost
+from app.domain.spec.rules.role_outputs import unpublished
 from tests.builders.submitted import spec_of
 from tests.unit.domain.spec.test_roles import document
 
@@ -20,14 +20,15 @@ TOGETHER = {"affinity": [{"role": "trainer", "where": "same_node"}], "count": 2}
 
 
 def fields(*tasks: dict[str, Any], nodes: int = 2, **changes: Any) -> dict[str, str]:
-    return dict(lost(spec_of(document(*tasks, **changes)).document, nodes=nodes))
+    asked = {"output_config": {"output_path": "s3://results/here"}, **changes}
+    return dict(unpublished(spec_of(document(*tasks, **asked)).document, nodes=nodes))
 
 
 def test_the_output_and_the_role_are_named() -> None:
     (field, why), *others = fields(TRAINER, WRITER).items()
 
     assert (field, others) == ("tasks.1", [])
-    assert why.startswith("of --out=$(TRAINYARD_OUTPUT_DIR)/a only the files on the node of rank 0 are kept")
+    assert why.startswith("of --out=$(TRAINYARD_OUTPUT_DIR)/a only the files on the node of rank 0 are published")
     assert "writer may be on another" in why
 
 
@@ -56,4 +57,4 @@ def test_the_first_role_is_told_of_its_other_instances() -> None:
 )
 def test_only_what_may_be_elsewhere_is_named(tasks: list[dict[str, Any]], named: list[str]) -> None:
     assert list(fields(*tasks)) == named
-    assert fields(*tasks, nodes=1) == {}
+    assert fields(*tasks, nodes=1) == fields(*tasks, output_config={}) == {}

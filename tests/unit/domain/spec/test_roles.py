@@ -10,7 +10,7 @@ from app.domain.scheduling.resources import request_of
 from app.domain.spec.document import images, locations
 from app.domain.spec.model import JobDocument, ResourceConfig
 from app.domain.spec.role_documents import document_of, with_image_of
-from app.domain.spec.roles import Role
+from app.domain.spec.roles import JobRole
 from app.domain.spec.secrets import MASK, secret_variables, with_secrets
 from app.schemas.jobs import SubmitJobSchema
 from app.services.attempts.placed_instances import ranks_of_role
@@ -381,7 +381,7 @@ def test_a_masked_secret_of_a_role_is_refused() -> None:
 
 
 def test_a_role_has_one_device_by_default() -> None:
-    assert loaded({"role": "a"}).tasks[0] == Role(role="a")
+    assert loaded({"role": "a"}).tasks[0] == JobRole(role="a")
 
 
 def test_world_of_a_role_is_one_of_three() -> None:

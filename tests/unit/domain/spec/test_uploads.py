@@ -10,7 +10,7 @@ from app.domain.spec.credentials import check_access
 from app.domain.spec.locations.paths import FILE, ReadingRules, check_source, kind_of, readable
 from app.domain.spec.locations.uploads import UPLOAD, UPLOAD_DIRECTORIES, check_purpose, is_upload
 from app.domain.spec.model import Source
-from app.storage import keys
+from app.storage import object_keys
 
 FILE_ID = "file-01935b5f-7c00-7abc-8def-0123456789ab"
 RULES = ReadingRules(roots=("/d/files", "/srv"), data_dir="/d", storage_dir="/srv/store")
@@ -29,7 +29,7 @@ def test_other_names_are_paths(location: str) -> None:
     assert kind_of(location, field="f") == FILE
 
 
-@pytest.mark.parametrize("name", [keys.USER_FILES, keys.UPLOAD_PARTS])
+@pytest.mark.parametrize("name", [object_keys.USER_FILES, object_keys.UPLOAD_PARTS])
 @pytest.mark.parametrize("store", ["/d/files", "/srv/store"])
 @pytest.mark.parametrize("below", ["", "/ours", f"/ours/{FILE_ID}", "/*/*"])
 def test_no_job_reads_an_uploaded_file_by_its_path(store: str, name: str, below: str) -> None:
@@ -43,7 +43,7 @@ def test_no_job_reads_an_uploaded_file_by_its_path(store: str, name: str, below:
 def test_neighbours_of_uploaded_files_stay_readable() -> None:
     assert readable("/d/files/user-files-of-mine/x.jsonl", RULES)
     assert readable("/srv/data/user-files/x.jsonl", RULES)
-    assert UPLOAD_DIRECTORIES == (keys.USER_FILES, keys.UPLOAD_PARTS)
+    assert UPLOAD_DIRECTORIES == (object_keys.USER_FILES, object_keys.UPLOAD_PARTS)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.sweeps.rungs import RungReport, Verdict, bracket_of, brackets_of, judge, rungs_of
+from app.domain.sweeps.rungs import RungReport, RungVerdict, bracket_of, brackets_of, judge, rungs_of
 from app.domain.sweeps.spec import EarlyStopping
 
 ASHA = EarlyStopping(name="asha", min=1, max=27)
@@ -26,7 +26,7 @@ def reports(values: list[float]) -> list[RungReport]:
     return [report(i, value, seq=i) for i, value in enumerate(values)]
 
 
-def verdicts(rule: EarlyStopping, given_reports: list[RungReport]) -> list[Verdict]:
+def verdicts(rule: EarlyStopping, given_reports: list[RungReport]) -> list[RungVerdict]:
     return [judge(rule, mine, given_reports[:i]) for i, mine in enumerate(given_reports)]
 
 
@@ -132,23 +132,23 @@ def test_in_order_of_quality_asha_keeps_its_share(values: list[float]) -> None:
 def test_other_rungs_and_brackets_are_not_compared() -> None:
     others = [report(0, 0.1, rung=3), report(1, 0.1, bracket=1), report(2, 0.9)]
 
-    assert judge(HYPERBAND, report(3, 0.5), others) == Verdict(continues=True, rank=1, of=2)
+    assert judge(HYPERBAND, report(3, 0.5), others) == RungVerdict(continues=True, rank=1, of=2)
 
 
 def test_equal_values_have_an_equal_rank() -> None:
-    assert verdicts(ASHA, reports([0.5] * 4)) == [Verdict(continues=True, rank=1, of=i) for i in range(1, 5)]
+    assert verdicts(ASHA, reports([0.5] * 4)) == [RungVerdict(continues=True, rank=1, of=i) for i in range(1, 5)]
 
 
 @pytest.mark.parametrize("rule", [ASHA, HYPERBAND, MEDIAN, PATIENCE])
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_a_value_that_is_not_finite_never_continues(rule: EarlyStopping, value: float) -> None:
-    assert judge(rule, report(1, value), []) == Verdict(continues=False, rank=1, of=1)
+    assert judge(rule, report(1, value), []) == RungVerdict(continues=False, rank=1, of=1)
 
 
 def test_a_trial_at_the_end_continues() -> None:
     others = [report(i, 0.1, rung=27) for i in range(9)]
 
-    assert judge(ASHA, report(9, 0.9, rung=27), others) == Verdict(continues=True, rank=10, of=10)
+    assert judge(ASHA, report(9, 0.9, rung=27), others) == RungVerdict(continues=True, rank=10, of=10)
 
 
 def test_without_early_stopping_all_continue() -> None:

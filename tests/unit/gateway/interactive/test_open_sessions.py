@@ -11,12 +11,12 @@ from app.gateway.interactive.open_sessions import OpenSessions
 from app.gateway.interactive.session_backend import SessionBackend
 from app.gateway.open_requests import OpenRequests
 from app.services.attempts.interactive_endpoints import SandboxEndpoint
-from app.services.interactive.attending import OpenSession as Redeemed
+from app.services.interactive.attending import RedeemedSession
 
 NOWHERE = SandboxEndpoint(
     job_id="job", attempt=1, fence=1, part=0, first_rank=0, ranks=1, address="", port=0, message="it is not there"
 )
-REDEEMED = Redeemed(
+REDEEMED = RedeemedSession(
     session_id="session",
     job_id="job",
     project="default",
@@ -62,13 +62,13 @@ class Backend:
         self.ended: list[str] = []
         self.pieces: list[bytes] = []
 
-    async def finish(self, redeemed: Redeemed, end: Any, counts: Any) -> None:
+    async def finish(self, redeemed: RedeemedSession, end: Any, counts: Any) -> None:
         del redeemed, counts
         if not self.works:
             raise OSError("the database is away")
         self.ended.append(end.reason)
 
-    async def store(self, redeemed: Redeemed, number: int, data: bytes) -> None:
+    async def store(self, redeemed: RedeemedSession, number: int, data: bytes) -> None:
         del redeemed, number
         self.pieces.append(data)
 

@@ -8,7 +8,7 @@ import pytest
 
 from app.domain.port_addresses import PortAddress
 from app.domain.spec.interactive import Port
-from app.gateway.backend import Backend
+from app.gateway.backend import GatewayBackend
 from app.gateway.interactive import ports_side
 from app.gateway.interactive.port_access import PortAccess
 from app.gateway.interactive.port_request import PortRequest
@@ -42,7 +42,9 @@ def test_open_ports_are_looked_at_while_no_use_can_be_recorded(monkeypatch: pyte
         attempt=1,
         endpoint=cast("Any", object()),
     )
-    access = PortAccess(cast("Backend", SimpleNamespace(on_thread=asyncio.to_thread)), cast("ControlPlane", None), "")
+    access = PortAccess(
+        cast("GatewayBackend", SimpleNamespace(on_thread=asyncio.to_thread)), cast("ControlPlane", None), ""
+    )
     recorded: list[OpenPort] = []
 
     def fail(_plane: ControlPlane, _opened: OpenPort, _client: str) -> None:

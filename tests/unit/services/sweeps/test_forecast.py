@@ -5,7 +5,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from app.domain.scheduling.resources import Request
-from app.services.sweeps.reading.forecast import FRESH_SECONDS, Forecast
+from app.services.sweeps.reading.forecast import FRESH_SECONDS, StartForecast
 
 OF_QUEUE: dict[str, Any] = {"queue": "default", "priority": 5, "project": "default", "preemptible": True}
 ONE, TWO = Request(device_count=1, device_kind="cpu"), Request(device_count=2, device_kind="cpu")
@@ -28,7 +28,7 @@ class Counted:
 
 def test_trials_of_one_step_are_told_from_one_question() -> None:
     estimates = Counted()
-    forecast = Forecast(estimates, most=4)
+    forecast = StartForecast(estimates, most=4)
 
     def made(request: Request) -> float | None:
         found = forecast.of_new(Session(), request, **OF_QUEUE)
@@ -48,7 +48,7 @@ def test_trials_of_one_step_are_told_from_one_question() -> None:
 
 def test_answer_that_is_old_is_not_used() -> None:
     estimates, now = Counted(), [100.0]
-    forecast = Forecast(estimates, most=4, clock=lambda: now[0])
+    forecast = StartForecast(estimates, most=4, clock=lambda: now[0])
 
     for later, questions in ((0.0, 1), (FRESH_SECONDS, 1), (0.1, 2), (FRESH_SECONDS, 2)):
         now[0] += later

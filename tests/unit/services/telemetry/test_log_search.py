@@ -8,7 +8,7 @@ import pytest
 
 from app.domain.errors import InvalidRequest
 from app.services.telemetry import log_pages
-from app.services.telemetry.log_search import FoundLines, WantedLines, Work, search
+from app.services.telemetry.log_search import FoundLines, SearchBudget, WantedLines, search
 from app.storage.log_writer import LogWriter
 from app.storage.logs import START, Cursor
 from app.storage.storage import Storage
@@ -69,7 +69,7 @@ def test_a_search_in_parts_finds_each_line_once(storage: Storage):
     after: Cursor | None = START
 
     while after is not None:  # in parts of 10 lines, of which at most two may match
-        part = found(storage, after, text="7", limit=2, most=Work(lines=10))
+        part = found(storage, after, text="7", limit=2, most=SearchBudget(lines=10))
         lines, searched, after, parts = [*lines, *texts(part)], searched + part.searched, part.after, parts + 1
 
     assert lines == [*(f"line {n}" for n in range(1, 100) if "7" in str(n)), "line 7 again"]
@@ -85,7 +85,7 @@ def test_lines_of_several_nodes_are_searched_in_parts(storage: Storage):
     after: Cursor | None = START
 
     while after is not None:
-        part = found(storage, after, most=Work(lines=4))
+        part = found(storage, after, most=SearchBudget(lines=4))
         lines, after = [*lines, *texts(part)], part.after
 
     assert lines == [f"node {node} turn {turn}" for turn in range(9) for node in (1, 2)]
@@ -115,7 +115,7 @@ def test_a_slow_pattern_ends_after_its_time_with_a_cursor_to_continue(storage: S
     LogWriter(storage, JOB, 1).append([block(1 + 20 * turn, *["a" * 8000] * 20) for turn in range(10)])
 
     before = time.monotonic()
-    part = found(storage, pattern="(?:.?){1000}q", most=Work(seconds=0.3))
+    part = found(storage, pattern="(?:.?){1000}q", most=SearchBudget(seconds=0.3))
 
     assert time.monotonic() - before < 5  # whole it takes about half a minute
     assert 0 < part.searched < 200
@@ -131,7 +131,7 @@ def test_each_request_gets_on_and_none_loses_a_line(storage: Storage):
     parts = 0
 
     while after is not None and parts < 30:
-        part = found(storage, after, pattern="match", most=Work(seconds=0))
+        part = found(storage, after, pattern="match", most=SearchBudget(seconds=0))
         lines, after, parts = [*lines, *(f"{line.rank}:{line.n}" for line in part.lines)], part.after, parts + 1
 
     assert sorted(lines) == sorted(f"{node - 1}:{node + 6 * turn + 2}" for turn in range(3) for node in (1, 2))

@@ -2,7 +2,7 @@
 
 from workers.egress import connection_notes
 from workers.egress.connection_notes import ConnectionNote, ConnectionNotes
-from workers.egress.gate import Connection
+from workers.egress.gate import EgressConnection
 
 
 class Clock:
@@ -13,7 +13,7 @@ class Clock:
 
 
 def ended(notes: ConnectionNotes, host: str = "a", *, sent: int = 1, received: int = 2, refused: str = "") -> None:
-    notes.add(Connection(host, 443, refused, sent, received), has_ended=True)
+    notes.add(EgressConnection(host, 443, refused, sent, received), has_ended=True)
 
 
 def test_first_connection_is_noted_at_once_and_later_ones_are_summed_up():
@@ -40,7 +40,7 @@ def test_first_connection_is_noted_at_once_and_later_ones_are_summed_up():
 
 def test_bytes_of_an_open_connection_are_counted_once():
     clock = Clock()
-    notes, connection = ConnectionNotes(clock), Connection("a", 443)
+    notes, connection = ConnectionNotes(clock), EgressConnection("a", 443)
 
     notes.add(connection, has_ended=False)
     first = notes.take()

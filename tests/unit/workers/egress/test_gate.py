@@ -10,10 +10,13 @@ from typing import Any
 
 import pytest
 
+from app.domain.spec.locations.egress import EVERYWHERE
+from app.domain.spec.locations.outbound_proxy import OutboundProxy
+from tests.doubles.outbound_proxy import company_proxy
 from tests.doubles.tls import self_signed
 from tests.systems.system import wait_for
 from workers.egress import gate
-from workers.egress.gate import Connection, Gate
+from workers.egress.gate import EgressConnection, Gate
 from workers.egress.proxy_request import parse
 
 NAMES = {
@@ -76,12 +79,12 @@ async def settled() -> None:
 class Opened:
     """A running gate, and the connections that it reported."""
 
-    def __init__(self, services: list[str], private: tuple[str, ...]) -> None:
+    def __init__(self, services: list[str], private: tuple[str, ...], proxy: OutboundProxy | None = None) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
-        self.connections: list[Connection] = []
+        self.connections: list[EgressConnection] = []
         self._loop = asyncio.new_event_loop()
-        served = Gate(services, private, self._note, resolver=resolver).serve(self._listener)
+        served = Gate(services, private, self._note, proxy=proxy, resolver=resolver).serve(self._listener)
         self._serving = self._loop.create_task(served)
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
@@ -93,11 +96,11 @@ class Opened:
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         self._loop.close()
 
-    def _note(self, connection: Connection, *, has_ended: bool) -> None:
+    def _note(self, connection: EgressConnection, *, has_ended: bool) -> None:
         if has_ended:
             self.connections.append(connection)
 
-    def ended(self, number: int) -> list[Connection]:
+    def ended(self, number: int) -> list[EgressConnection]:
         wait_for(lambda: len(self.connections) >= number, seconds=5, what="the connections have ended")
         return self.connections
 
@@ -132,8 +135,8 @@ class Opened:
 def opened() -> Iterator[Callable[..., Opened]]:
     gates: list[Opened] = []
 
-    def make(*services: str, private: tuple[str, ...] = ("127.0.0.0/8",)) -> Opened:
-        gates.append(Opened([*services], private))
+    def make(*services: str, private: tuple[str, ...] = ("127.0.0.0/8",), proxy: OutboundProxy | None = None) -> Opened:
+        gates.append(Opened([*services], private, proxy))
         return gates[-1]
 
     yield make
@@ -181,6 +184,24 @@ def test_plain_request_leads_to_a_listed_service(opened, site):
     assert answer.endswith(b"got GET /a HTTP/1.1\r\nHos")
     assert f"Host: service.example:{service.port}".encode() in service.got[0]
     assert b"metadata" not in service.got[0]
+
+
+def test_tunnels_lead_through_the_proxy_of_the_operator(opened, site):
+    service = site(tls=True)
+    with company_proxy() as company:
+        company.login = "node:secret"
+        port = int(company.url.rpartition(":")[2])
+        proxy = OutboundProxy(host="127.0.0.1", port=port, user="node", password="secret", direct=("service.example",))
+        gate = opened(EVERYWHERE, private=("127.0.0.1",), proxy=proxy)
+
+        for name in ("unknown.example", "service.example"):  # the second one is reached directly
+            assert gate.tunnel(name, name, service.port).endswith(b"got hello")
+        assert b"leads to a private address" in gate.tunnel("inside.example", "inside.example", service.port)
+        company.status = "403 Forbidden"
+        refused = gate.tunnel("other.example", "other.example", service.port)
+
+    assert b"502 Bad Gateway: the proxy of TRAINYARD_FETCH_PROXY answers 403" in refused
+    assert company.asked == [f"{name}.example:{service.port}" for name in ("unknown", "other")]
 
 
 def test_nothing_follows_the_body_of_a_plain_request(opened, site):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from workers.egress.proxy_request import BadRequest, ProxyRequest, parse
+from workers.egress.proxy_request import BadProxyRequest, ProxyRequest, parse
 
 
 def test_tunnel():
@@ -53,5 +53,5 @@ def test_plain_request_is_sent_in_origin_form_to_the_host_that_was_checked():
     ],
 )
 def test_other_requests_are_refused(head):
-    with pytest.raises(BadRequest):
+    with pytest.raises(BadProxyRequest):
         parse(head)

@@ -9,7 +9,7 @@ from app.services.attempts.shards import StoredShard
 from app.storage.storage import Storage
 from trainyard.protocol import checkpoint_manifest as _manifest
 from workers.attempt_failed import AttemptFailed
-from workers.prepare.finished_shards import Inputs, restore_shards
+from workers.prepare.finished_shards import ShardInputs, restore_shards
 from workers.prepare.inputs.input_library import LocalData, LocalDataFile
 
 
@@ -58,7 +58,7 @@ def make(storage: Storage, tmp_path: Path):
 
 
 def restore(storage, output, *shards, data=(), weights=""):
-    return restore_shards(storage, shards, output, output.with_name("scratch"), Inputs(data=data, weights=weights))
+    return restore_shards(storage, shards, output, output.with_name("scratch"), ShardInputs(data=data, weights=weights))
 
 
 def part_of(storage, shard):

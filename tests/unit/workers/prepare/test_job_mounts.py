@@ -12,12 +12,12 @@ from app.domain.spec.model import JobDocument, OutputConfig
 from config.fetching import FetchSettings
 from trainyard.protocol.run_spec import RunSpec
 from workers.attempt_failed import AttemptFailed
-from workers.prepare.inputs.input_library import Library, LocalData, LocalModel, Sources
-from workers.prepare.job_claims import refuse_new_outputs
+from workers.prepare.inputs.input_library import JobInputs, Library, LocalData, LocalModel
 from workers.prepare.job_mounts import Mounted, check_placements, with_mounts
+from workers.prepare.volume_claims import refuse_new_outputs
 from workers.run_dir.layout import RunDirectory
 from workers.sandbox.sandbox import Bubblewrap, ProcessGroup
-from workers.sandbox.spec import FilesystemView, Placement
+from workers.sandbox.spec import FilesystemView, PlacedPath
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def sources(tmp_path):
     (code / "train.py").touch()
     (hub / "blobs" / "abc").write_text("weights")
     (snapshot / "model.bin").symlink_to("../../blobs/abc")
-    return Sources(
+    return JobInputs(
         model=LocalModel(path=snapshot, visible=hub),
         tokenizer=None,
         data=(LocalData(location="sets", files=(), path=data, visible=(data,)),),
@@ -82,12 +82,12 @@ def test_inputs_are_read_only_and_directories_of_the_attempt_writable(run, sourc
 
     data = sources.data[0].path
     assert found == (
-        Placement(target=Path("/data"), source=data),
-        Placement(target=Path("/images"), source=data / "images"),
-        Placement(target=Path("/code"), source=sources.code),
-        Placement(target=Path("/out"), source=run.output / "a/b", writable=True),
-        Placement(target=Path("/scratch"), source=run.path / "empty/4", writable=True),
-        Placement(target=Path("/memory"), size_mb=5),
+        PlacedPath(target=Path("/data"), source=data),
+        PlacedPath(target=Path("/images"), source=data / "images"),
+        PlacedPath(target=Path("/code"), source=sources.code),
+        PlacedPath(target=Path("/out"), source=run.output / "a/b", writable=True),
+        PlacedPath(target=Path("/scratch"), source=run.path / "empty/4", writable=True),
+        PlacedPath(target=Path("/memory"), size_mb=5),
     )
     assert all(each.source is None or each.source.is_dir() for each in found)
 
@@ -144,7 +144,7 @@ def test_nothing_is_mounted_without_a_sandbox(run, sources):
 
 
 def test_path_that_is_in_the_way_fails_the_job(run):
-    view = FilesystemView(run_dir=run.path, data_dir=run.path, placements=(Placement(target=run.path / "work"),))
+    view = FilesystemView(run_dir=run.path, data_dir=run.path, placements=(PlacedPath(target=run.path / "work"),))
 
     with pytest.raises(
         AttemptFailed, match=r"resource_config\.mounts: .* is in the way of the run directory"
@@ -171,8 +171,8 @@ def test_claim_of_the_project_is_writable_or_read_only_and_may_be_a_part(run, so
     )
 
     assert found.placements == (
-        Placement(target=Path("/scratch"), source=claim, writable=True),
-        Placement(target=Path("/old"), source=claim / "runs"),
+        PlacedPath(target=Path("/scratch"), source=claim, writable=True),
+        PlacedPath(target=Path("/old"), source=claim / "runs"),
     )
     assert found.claims == (claim,)
 

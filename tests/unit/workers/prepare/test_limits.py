@@ -8,12 +8,14 @@ from typing import Any, cast
 
 import pytest
 
+from app.domain.spec.frameworks.requirements import needed
 from app.domain.spec.model import JobDocument, ResourceConfig, ResourceLimits
-from app.services.attempts.work_orders import Work
+from app.services.attempts.work_orders import WorkOrder
 from config.settings import load_settings
 from workers.attempt_failed import AttemptFailed
 from workers.prepare.limits import limits_here, limits_of, own_cores, resource_limits_of, with_most_processes
-from workers.sandbox.control_groups import CONTROLLERS, Hierarchies, Limits
+from workers.sandbox.control_groups import CONTROLLERS, GroupLimits, Hierarchies
+from workers.sandbox.disk_rates import DiskRates
 from workers.sandbox.sandbox import Bubblewrap, ProcessGroup
 
 SETTINGS = load_settings({"TRAINYARD_NODE_MAX_PROCESSES": "500"})
@@ -27,16 +29,16 @@ def limited(**limits: Any) -> ResourceConfig:
 def test_jobs_limits_hold_and_the_nodes_where_it_has_none():
     asked = limited(ram_mb=100, cpu_cores=1.5)
 
-    assert limits_of(asked, SETTINGS, ALL) == Limits(memory_mb=100, cpus=1.5, processes=500)
-    assert limits_of(limited(processes=7), SETTINGS, ALL) == Limits(processes=7)
+    assert limits_of(asked, SETTINGS, ALL) == GroupLimits(memory_mb=100, cpus=1.5, processes=500)
+    assert limits_of(limited(processes=7), SETTINGS, ALL) == GroupLimits(processes=7)
 
 
 def test_memory_of_a_job_without_a_limit_is_the_operators():
     settings = load_settings({"TRAINYARD_NODE_MAX_RAM_MB": "2000", "TRAINYARD_NODE_MAX_PROCESSES": "0"})
 
-    assert limits_of(limited(), settings, ALL) == Limits(memory_mb=2000)
-    assert limits_of(limited(ram_mb=100), settings, ALL) == Limits(memory_mb=100)
-    assert limits_of(ResourceConfig(ram_min_mb=5000), settings, ALL) == Limits(memory_mb=5000)
+    assert limits_of(limited(), settings, ALL) == GroupLimits(memory_mb=2000)
+    assert limits_of(limited(ram_mb=100), settings, ALL) == GroupLimits(memory_mb=100)
+    assert limits_of(ResourceConfig(ram_min_mb=5000), settings, ALL) == GroupLimits(memory_mb=5000)
 
 
 @pytest.mark.parametrize(
@@ -65,17 +67,17 @@ def test_node_that_lost_its_control_groups_starts_nothing_below_what_its_operato
     settings = load_settings({"TRAINYARD_NODE_SANDBOX_LEAST": "sandbox:full"})
 
     with pytest.raises(AttemptFailed, match="no control groups, and its operator demands sandbox:full"):
-        limits_here(cast("Work", SimpleNamespace(document=JobDocument())), settings, Bubblewrap())
+        limits_here(cast("WorkOrder", SimpleNamespace(document=JobDocument())), settings, Bubblewrap())
 
 
 def test_limit_that_is_not_required_holds_where_it_can():
     asked = limited(ram_mb=100, processes=3, required=False)
 
-    assert limits_of(asked, SETTINGS, Hierarchies({}, 2)) == Limits(memory_mb=100, processes=3)
+    assert limits_of(asked, SETTINGS, Hierarchies({}, 2)) == GroupLimits(memory_mb=100, processes=3)
 
 
 def test_limit_of_the_operator_is_no_demand():
-    assert limits_of(limited(), SETTINGS, Hierarchies({}, 2)) == Limits(processes=500)
+    assert limits_of(limited(), SETTINGS, Hierarchies({}, 2)) == GroupLimits(processes=500)
 
 
 def test_limits_of_each_process_are_the_jobs_alone():
@@ -130,3 +132,20 @@ def test_cores_are_those_reserved_or_up_to_the_limit(pins, reserved, limit, want
     cores = own_cores(reserved, asked, settings)
 
     assert (cores.wanted, len(cores.numbers)) == (wanted, wanted if wanted < 4000 else 0)
+
+
+def test_rates_of_disks_are_held_as_far_as_the_groups_hold_them():
+    one, two = (
+        Hierarchies(dict.fromkeys(CONTROLLERS, Path("/groups")), version, disks=Path("/g")) for version in (1, 2)
+    )
+    asked = limited(read_mb_per_second=2, writes_per_second=5)
+
+    found = limits_of(asked, SETTINGS, two)
+    assert found.disks == DiskRates(read_bytes=2 << 20, writes=5)
+    assert limits_of(limited(read_mb_per_second=2), SETTINGS, one).disks == DiskRates(read_bytes=2 << 20)
+    assert limits_of(limited(writes_per_second=5, required=False), SETTINGS, ALL).disks == DiskRates(writes=5)
+    for groups, word in ((one, "limits:writes"), (ALL, "limits:reads")):
+        with pytest.raises(AttemptFailed, match=f"need {word}, and a node offers it when"):
+            limits_of(asked, SETTINGS, groups)
+    assert {"limits:reads", "limits:writes"} <= needed(JobDocument(resource_config=asked))
+    assert needed(JobDocument(resource_config=limited(writes_per_second=5, required=False))) == frozenset()

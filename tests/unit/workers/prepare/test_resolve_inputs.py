@@ -12,7 +12,7 @@ from app.domain.spec.locations.paths import ReadingRules, within
 from app.storage.beneath import RefusedFile
 from config.fetching import FetchSettings
 from workers.attempt_failed import AttemptFailed
-from workers.fetching.local import LocalFiles
+from workers.fetching.local import LocalLister
 from workers.prepare.inputs.input_library import Library
 from workers.prepare.inputs.resolve_inputs import DataRequest, ModelRequest, find_script
 from workers.prepare.inputs.resolve_inputs import find_data as find_requested_data
@@ -349,7 +349,7 @@ def test_pipe_in_place_of_a_file_of_a_claim_holds_nobody_up(claims, tmp_path):
 
 def test_directory_that_became_a_link_is_not_listed(claims, tmp_path):
     corpus = tmp_path / "volumes/ours/corpus"
-    lister = LocalFiles(functools.partial(within, directory=str(corpus)))
+    lister = LocalLister(functools.partial(within, directory=str(corpus)))
     (corpus / "model").rename(corpus / "moved")
     (corpus / "model").symlink_to(tmp_path / "data")
 

@@ -12,7 +12,7 @@ from app.domain.spec.model import JobDocument
 from app.domain.spec.role_documents import with_image_of
 from app.services.attempts.role_rendezvous import InstancePlace
 from app.services.attempts.work_instances import WorkInstance
-from app.services.attempts.work_orders import Work
+from app.services.attempts.work_orders import WorkOrder
 from app.services.requests.storage_access import reading_rules
 from config.redaction import Redaction
 from config.settings import Settings, load_settings
@@ -22,7 +22,7 @@ from trainyard.protocol.run_spec import RunSpec
 from workers.attempt_failed import AttemptFailed
 from workers.images.image_config import ImageConfig
 from workers.images.image_store import StoredImage
-from workers.prepare.inputs.input_library import Library, Sources
+from workers.prepare.inputs.input_library import JobInputs, Library
 from workers.prepare.job_image import JobImage, program_in, with_image
 from workers.prepare.limits import reserved_cores
 from workers.prepare.packages.job_packages import JobPackages
@@ -46,7 +46,7 @@ TASKS: list[dict[str, Any]] = [
 ]
 
 
-def order(world: str = "role") -> Work:
+def order(world: str = "role") -> WorkOrder:
     document = JobDocument.from_json(
         {
             "training_config": {"framework": {"type": "CUSTOM"}, "environment": {"A": "job"}, "max_retries": 2},
@@ -75,7 +75,7 @@ def prepared_with(tmp_path: Path, world: str = "role") -> RunSpec:
     )
     run = run_directory(tmp_path, "job-1", 1)
     here = RolesHere(settings, order(world), library, ProcessGroup(), run, Redaction(), JobImage(spec=spec))
-    sources = Sources(model=None, tokenizer=None, data=(), script=None)
+    sources = JobInputs(model=None, tokenizer=None, data=(), script=None)
     return with_roles(JobPackages(spec=spec), here, sources, {}).spec
 
 

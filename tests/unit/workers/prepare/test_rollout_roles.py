@@ -1,5 +1,6 @@
 """A training and its rollouts on a node: their programs, their own specification, and the secret that they share."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 from app.domain.scheduling.resources import Device
 from app.domain.spec.model import JobDocument
 from app.services.attempts.work_instances import WorkInstance
-from app.services.attempts.work_orders import Work
+from app.services.attempts.work_orders import WorkOrder
 from app.services.requests.storage_access import reading_rules
 from config.redaction import MASK, Redaction
 from config.settings import Settings, load_settings
@@ -17,7 +18,7 @@ from tests.unit.workers.tracking.test_run_facts import work
 from trainyard.protocol.run_spec import RunSpec
 from workers.attempt_failed import AttemptFailed
 from workers.job_secrets import JOB_SECRET, attempt_secret
-from workers.prepare.inputs.input_library import Library, Sources
+from workers.prepare.inputs.input_library import JobInputs, Library
 from workers.prepare.job_image import JobImage
 from workers.prepare.packages.job_packages import JobPackages
 from workers.prepare.programs.roles import PreparedRoles, RolesHere, with_roles
@@ -34,7 +35,7 @@ TASKS = [
 ]
 
 
-def order() -> Work:
+def order() -> WorkOrder:
     training = {"training_type": "RLHF", "framework": {"type": "HF_TRAINER"}, "max_retries": 2}
     document = JobDocument.from_json({"training_config": training, "tasks": TASKS})
     here: dict[str, Any] = {"node": "n", "part": 0, "index": 0}
@@ -46,7 +47,7 @@ def order() -> Work:
     return replace(work(), document=document, devices=slots, all_instances=placed, threads_per_rank=1)
 
 
-def roles(directory: Path, redaction: Redaction, *, key: str = KEY, asked: Work | None = None) -> PreparedRoles:
+def roles(directory: Path, redaction: Redaction, *, key: str = KEY, asked: WorkOrder | None = None) -> PreparedRoles:
     settings: Settings = load_settings({"TRAINYARD_DATA_DIR": str(directory), "TRAINYARD_SECURITY_SECRET_KEY": key})
     spec = RunSpec(run_dir=directory, framework="HF_TRAINER", training_type="RLHF", world_size=3)
     library = Library(
@@ -54,7 +55,7 @@ def roles(directory: Path, redaction: Redaction, *, key: str = KEY, asked: Work 
     )
     run = run_directory(directory, "job-1", 1)
     here = RolesHere(settings, asked or order(), library, ProcessGroup(), run, redaction, JobImage(spec=spec))
-    return with_roles(JobPackages(spec=spec), here, Sources(model=None, tokenizer=None, data=(), script=None), {})
+    return with_roles(JobPackages(spec=spec), here, JobInputs(model=None, tokenizer=None, data=(), script=None), {})
 
 
 @pytest.fixture
@@ -77,7 +78,7 @@ def test_the_training_reads_the_specification_of_a_job_on_its_own_devices(prepar
     assert own_spec(own, {}) is own
 
 
-def beside(part: int) -> Work:
+def beside(part: int) -> WorkOrder:
     """On one of two nodes: the training is on both, its rollouts and a script are on the second."""
     tasks = [
         {**TASKS[0], "count": 2, "resource_config": {"gpu_count": 1}},
@@ -155,14 +156,14 @@ def test_ranks_are_started_with_the_program_of_their_role(prepared: PreparedRole
     started: list[list[str]] = []
     variables: list[Any] = []
 
-    def spawn(command: list[str], _directory: Path, _log: int, environment: Any) -> int:
-        started.append(command[2:])
+    def start(_spec: RunSpec, command: Sequence[str], _directory: Path, _log: int, environment: Any) -> int:
+        started.append([*command[2:]])
         variables.append(environment)
         return len(started)
 
     ranks: dict[int, int] = {}
     own = RoleProcesses(
-        prepared.spec, tmp_path / "spec.json", [0, 1, 2], prepared.environments, ranks, spawn, lambda *_: None
+        prepared.spec, tmp_path / "spec.json", [0, 1, 2], prepared.environments, ranks, start, lambda *_: None
     )
     for each in prepared.spec.instances:
         own.start(each)

@@ -10,16 +10,16 @@ from dataclasses import replace
 import pytest
 
 from app.domain.spec.locations.paths import ReadingRules
-from app.storage.keys import user_file_key
+from app.storage.object_keys import user_file_key
 from app.storage.storage import Storage
 from config.fetching import CacheSettings
 from workers.attempt_failed import AttemptFailed
 from workers.fetching.child.client import run_child
 from workers.fetching.fetch import TooLargeHere
 from workers.prepare.inputs import directories
-from workers.prepare.inputs.input_library import Library, Sources, UploadedFile
+from workers.prepare.inputs.input_library import JobInputs, Library, UploadedFile
 from workers.prepare.inputs.resolve_inputs import DataRequest, find_data
-from workers.prepare.preview import Preview, all_local
+from workers.prepare.preview import PreviewLibrary, all_local
 
 LINES = b'{"text": "hello"}\n'
 FILE_ID = "file-01935b5f-7c00-7abc-8def-0123456789ab"
@@ -58,7 +58,7 @@ def found(storage, tmp_path):
             uploads={FILE_ID: file}.get,
             cache=CacheSettings(max_bytes=cache_bytes),
         )
-        library = library if fetch_bytes is None else Preview.of(library, fetch_bytes=fetch_bytes)
+        library = library if fetch_bytes is None else PreviewLibrary.of(library, fetch_bytes=fetch_bytes)
         libraries.append(library)
         return find_data(library, DataRequest(location=FILE_ID))
 
@@ -83,7 +83,7 @@ def test_preflight_does_not_take_it_for_a_file_of_the_coordinator(found, tmp_pat
     data = found(fetch_bytes=100)
 
     library = Library(rules=ReadingRules(roots=()), cache_dir=tmp_path / "cache", project="ours", project_of_job=str)
-    sources = Sources(model=None, tokenizer=None, data=(data,), script=None)
+    sources = JobInputs(model=None, tokenizer=None, data=(data,), script=None)
     assert not all_local(sources, library)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from app.domain.ids import new_id
 from app.host.processes import processes_of_attempt
 from trainyard.protocol.run_spec import Gang, RunSpec
-from workers.sandbox.control_groups import Hierarchies, Limits
+from workers.sandbox.control_groups import GroupLimits, Hierarchies
 from workers.sandbox.launcher import LaunchedRanks, LaunchPlan, launch
 from workers.sandbox.sandbox import Sandbox
 from workers.sandbox.spec import FilesystemView, SandboxSpec
@@ -88,7 +88,7 @@ def make_plan(
         confinement=SandboxSpec(view=view),
         sandbox=sandbox,
         job_environment=dict(environment or {}),
-        limits=Limits(),
+        limits=GroupLimits(),
         groups=Hierarchies({}, 1),
         mpi=mpi,
     )

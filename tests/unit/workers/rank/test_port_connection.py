@@ -9,8 +9,8 @@ import time
 import pytest
 
 from workers.rank.sessions import server
-from workers.rank.sessions.loop import Loop
-from workers.rank.sessions.server import Place, SessionServer
+from workers.rank.sessions.loop import EpollLoop
+from workers.rank.sessions.server import CommandEnvironment, SessionServer
 
 SOON = 4.0  # less than it takes to give up the port
 
@@ -18,11 +18,11 @@ SOON = 4.0  # less than it takes to give up the port
 @pytest.fixture
 def place(tmp_path):
     """Where a session server listens that takes one connection at a time."""
-    loop = Loop()
+    loop = EpollLoop()
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(tmp_path / "s"))
     listener.listen()
-    SessionServer(loop, listener, Place(environments={0: {}}, directory="/"))
+    SessionServer(loop, listener, CommandEnvironment(environments={0: {}}, directory="/"))
     thread = threading.Thread(target=loop.run)
     thread.start()
     yield str(tmp_path / "s")

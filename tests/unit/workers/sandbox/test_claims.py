@@ -17,7 +17,7 @@ from app.host.own_users import lack_of_own_users
 from app.storage.beneath import located, resolved
 from trainyard.protocol.run_spec import RunSpec
 from workers.attempt_failed import AttemptFailed
-from workers.prepare.inputs.input_library import Library, LocalData, LocalModel, Sources
+from workers.prepare.inputs.input_library import JobInputs, Library, LocalData, LocalModel
 from workers.prepare.job_mounts import with_mounts
 from workers.run_dir.layout import RunDirectory
 from workers.sandbox import placements
@@ -26,7 +26,7 @@ from workers.sandbox.mounts import mounts
 from workers.sandbox.own_user import OwnUser, take_user
 from workers.sandbox.placements import PlacementConflict
 from workers.sandbox.sandbox import Bubblewrap
-from workers.sandbox.spec import FilesystemView, Placement, SandboxSpec
+from workers.sandbox.spec import FilesystemView, PlacedPath, SandboxSpec
 from workers.sandbox.staging import PartLost
 
 FIRST = 2_400_000 + os.getpid() % 100_000 * 8  # other tests at the same time have other users
@@ -53,7 +53,7 @@ class Node:
         self.view = FilesystemView(run_dir=folder / "run", data_dir=folder / "data", claims=(self.claim,))
 
     def mounting(self, source: Path, *, writable: bool = False, target: Path = TARGET) -> FilesystemView:
-        placed = Placement(target=target, source=source, writable=writable)
+        placed = PlacedPath(target=target, source=source, writable=writable)
         return replace(self.view, placements=(*self.view.placements, placed))
 
     def run(self, view: FilesystemView, script: str, *, own_network: bool = True) -> Said:
@@ -69,7 +69,7 @@ class Node:
         """A view with the part, which was found as an input of that kind, at the path. Raises AttemptFailed."""
         model = LocalModel(path=self.part, visible=self.part)
         data = LocalData(location="pvc://scratch/part", files=(), path=self.part, visible=(self.part,))
-        sources = Sources(model=model, tokenizer=None, data=(data,), script=None, code=self.part)
+        sources = JobInputs(model=model, tokenizer=None, data=(data,), script=None, code=self.part)
         library = Library(
             rules=ReadingRules(roots=()),
             cache_dir=self.view.data_dir / "cache",
@@ -140,7 +140,7 @@ def test_part_that_is_gone_is_named(node):
 
 def test_mount_point_in_a_part_shows_nothing_of_what_a_link_leads_to(node):
     inside = node.mounting(node.part)
-    view = replace(inside, placements=(*inside.placements, Placement(target=TARGET / "in", size_mb=1)))
+    view = replace(inside, placements=(*inside.placements, PlacedPath(target=TARGET / "in", size_mb=1)))
     assert [path.name for path in sources_below(view)] == ["name"]
     (node.outside / "other").touch()
     node.part.rename(node.claim / "moved")
@@ -152,7 +152,7 @@ def test_mount_point_in_a_part_shows_nothing_of_what_a_link_leads_to(node):
 
 def test_part_that_becomes_a_file_while_its_mounts_are_made_is_named(node, monkeypatch):
     inside = node.mounting(node.part)
-    view = replace(inside, placements=(*inside.placements, Placement(target=TARGET / "in", size_mb=1)))
+    view = replace(inside, placements=(*inside.placements, PlacedPath(target=TARGET / "in", size_mb=1)))
 
     @contextmanager
     def exchanged(path: Path, directory: Path) -> Iterator[int]:
@@ -171,7 +171,7 @@ def test_part_that_becomes_a_file_while_its_mounts_are_made_is_named(node, monke
 def test_job_that_exchanges_a_part_never_chooses_what_is_listed_of_it(node):
     (node.outside / "other").touch()
     inside = node.mounting(node.part)
-    view = replace(inside, placements=(*inside.placements, Placement(target=TARGET / "in", size_mb=1)))
+    view = replace(inside, placements=(*inside.placements, PlacedPath(target=TARGET / "in", size_mb=1)))
     seen: set[str] = set()
 
     with exchanging(node.part, node.outside):
@@ -222,7 +222,7 @@ def test_job_that_exchanges_directory_and_link_all_the_time_never_chooses_what_i
 
 def test_mount_point_in_a_claim_is_beside_its_entries_and_never_behind_a_link(node):
     inside = node.mounting(node.claim)
-    inner = Placement(target=TARGET / "part", size_mb=1)
+    inner = PlacedPath(target=TARGET / "part", size_mb=1)
 
     view = replace(inside, placements=(*inside.placements, inner))
     found = [(mount.target, mount.source) for mount in mounts(view) if mount.target.is_relative_to(TARGET)]
@@ -234,7 +234,7 @@ def test_mount_point_in_a_claim_is_beside_its_entries_and_never_behind_a_link(no
 
 def test_nothing_is_mounted_in_a_claim_that_the_job_may_write_to(node):
     inside = node.mounting(node.claim, writable=True)
-    view = replace(inside, placements=(*inside.placements, Placement(target=TARGET / "part", size_mb=1)))
+    view = replace(inside, placements=(*inside.placements, PlacedPath(target=TARGET / "part", size_mb=1)))
 
     with pytest.raises(PlacementConflict, match="/data/part lies in /data, a claim that the job may write to"):
         mounts(view)

@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from workers.sandbox.control_groups import CONTROLLERS, Group, Hierarchies, Limits, find_hierarchies
+from workers.sandbox.control_groups import CONTROLLERS, ControlGroup, GroupLimits, Hierarchies, find_hierarchies
+from workers.sandbox.disk_rates import DiskRates, disks, rate_files
 
 HERE = find_hierarchies()
 needs_groups = pytest.mark.skipif(
@@ -26,15 +27,28 @@ try:
 except OSError as error:
     print(made, type(error).__name__, flush=True)
 """
+RATE, MOST = 2 << 20, 1 << 20  # half a second
+# Past the page cache, as nothing else is sure to reach the disk.
+MOVES = f"""
+import mmap, os, time
+path, data = PATH, mmap.mmap(-1, 1 << 18)
+began, writing = time.monotonic(), os.open(path, os.O_CREAT | os.O_WRONLY | os.O_DIRECT)
+for _ in range({MOST >> 18}):
+    os.write(writing, data)
+written, reading = time.monotonic(), os.open(path, os.O_RDONLY | os.O_DIRECT)
+while os.readv(reading, [data]):
+    pass
+print(written - began, time.monotonic() - written)
+"""
 SPIN = "import time, sys\nend = time.monotonic() + 1.0\nwhile time.monotonic() < end: pass\nprint(time.process_time())"
 
 
 @pytest.fixture
 def group():
-    made: list[Group] = []
+    made: list[ControlGroup] = []
 
     def make(**limits):
-        made.append(HERE.make(f"test-{os.getpid()}-{len(made)}", Limits(**limits)))
+        made.append(HERE.make(f"test-{os.getpid()}-{len(made)}", GroupLimits(**limits)))
         return made[-1]
 
     yield make
@@ -42,10 +56,23 @@ def group():
         assert each.remove()
 
 
-def run(group: Group, code: str) -> subprocess.CompletedProcess[str]:
+def run(group: ControlGroup, code: str) -> subprocess.CompletedProcess[str]:
     join = "import os, sys\nfor path in sys.argv[1:]: open(path, 'w').write('0')\n"
     command = [sys.executable, "-c", join + code, *map(str, group.joined)]
     return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+
+
+@needs_groups
+@pytest.mark.skipif(HERE.disks is None, reason="control groups hold no rates of disks here")
+def test_reading_and_writing_wait_at_their_rates(group, tmp_path):
+    if os.major(tmp_path.stat().st_dev) == 0:
+        pytest.skip("the files of tests lie on no disk")
+    limited = group(disks=DiskRates(read_bytes=RATE, written_bytes=RATE))
+
+    done = run(limited, f"PATH = {str(tmp_path / 'file')!r}\n{MOVES}")
+
+    assert done.returncode == 0, done.stderr
+    assert all(float(seconds) > 0.8 * MOST / RATE for seconds in done.stdout.split())
 
 
 @needs_groups
@@ -88,7 +115,7 @@ def test_process_can_not_leave_the_cores_of_its_group(group):
 
 @needs_groups
 def test_groups_of_ended_attempts_are_removed_by_a_later_one(group, monkeypatch):
-    left = HERE.make(f"left-{os.getpid()}", Limits())
+    left = HERE.make(f"left-{os.getpid()}", GroupLimits())
 
     group()
     assert all(path.exists() for path in left.directories.values())  # its process may not have joined yet
@@ -99,8 +126,8 @@ def test_groups_of_ended_attempts_are_removed_by_a_later_one(group, monkeypatch)
 
 
 def test_limits_name_the_controllers_that_hold_them():
-    assert Limits().controllers == frozenset()
-    assert Limits(memory_mb=1, processes=1, cpus=0.5).controllers == set(CONTROLLERS)
+    assert GroupLimits().controllers == frozenset()
+    assert GroupLimits(memory_mb=1, processes=1, cpus=0.5).controllers == set(CONTROLLERS)
 
 
 @pytest.fixture
@@ -149,8 +176,47 @@ def test_unit_that_may_holds_processes_on_cores(version_2):
 
     assert found == Hierarchies(dict.fromkeys(CONTROLLERS, unit / "trainyard"), 2, unit / "trainyard")
     assert (unit / "trainyard" / "cgroup.subtree_control").read_text() == "+cpuset"  # the last that was written
-    assert (found.make("j.1.n", Limits(cores=(0, 1, 3))).directories["cpuset"] / "cpuset.cpus").read_text() == "0-1,3"
-    assert "cpuset" not in found.make("k.1.n", Limits()).directories
+    assert (
+        found.make("j.1.n", GroupLimits(cores=(0, 1, 3))).directories["cpuset"] / "cpuset.cpus"
+    ).read_text() == "0-1,3"
+    assert "cpuset" not in found.make("k.1.n", GroupLimits()).directories
+
+
+def test_unit_that_may_holds_rates_of_disks(version_2, tmp_path, monkeypatch):
+    proc, groups, unit = version_2
+    (unit / "cgroup.controllers").write_text("cpuset cpu io memory pids\n")
+    for name, number in (("vda", "254:0"), ("loop0", "7:0"), ("dm-0", "253:0")):
+        (tmp_path / "block" / name).mkdir(parents=True)
+        (tmp_path / "block" / name / "dev").write_text(f"{number}\n")
+    assert disks(tmp_path / "block") == ["253:0", "254:0"]
+    assert find_hierarchies(proc=proc, groups=groups).held_rates == (), "the kernel has no io.max"
+    (unit / "trainyard" / "io.max").write_text("")
+    monkeypatch.setattr("workers.sandbox.control_groups.disks", lambda: ["254:0"])
+
+    found = find_hierarchies(proc=proc, groups=groups)
+    group = found.make("j.1.n", GroupLimits(disks=DiskRates(written_bytes=5 << 20, reads=100)))
+
+    assert found.held_rates == ("limits:reads", "limits:writes")
+    assert (group.directories["io"] / "io.max").read_text() == "254:0 rbps=max wbps=5242880 riops=100 wiops=max"
+    assert "io" not in found.make("k.1.n", GroupLimits()).directories
+
+
+def test_version_1_holds_reads_alone_of_what_is_written_back(tmp_path):
+    own, blkio = tmp_path / "self", tmp_path / "groups" / "blkio"
+    own.mkdir()
+    (own / "cgroup").write_text("7:blkio:/\n")
+    blkio.mkdir(parents=True)
+    assert find_hierarchies(proc=tmp_path, groups=tmp_path / "groups").held_rates == ()
+
+    (blkio / "blkio.throttle.read_bps_device").write_text("")
+    found = find_hierarchies(proc=tmp_path, groups=tmp_path / "groups")
+
+    assert (found.disks, found.held_rates) == (blkio / "trainyard", ("limits:reads",))
+    rates = DiskRates(read_bytes=7, writes=3)
+    assert list(rate_files(rates, 1, ["8:0"])) == [
+        ("blkio.throttle.read_bps_device", "8:0 7"),
+        ("blkio.throttle.write_iops_device", "8:0 3"),
+    ]
 
 
 def test_process_that_was_moved_finds_the_same_place(version_2):
@@ -169,7 +235,7 @@ def test_limits_of_version_2_are_files_of_one_directory(version_2):
     for name in ("memory.swap.max",):
         (directory / name).write_text("max")
 
-    group = found.make("job", Limits(memory_mb=10, processes=5, cpus=1.5))
+    group = found.make("job", GroupLimits(memory_mb=10, processes=5, cpus=1.5))
 
     assert group.joined == (directory / "cgroup.procs",)
     written = {path.name: path.read_text() for path in directory.iterdir()}

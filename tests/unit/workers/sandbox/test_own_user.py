@@ -20,7 +20,7 @@ from tests.unit.workers.rank.launching import Run, make_plan, write_script
 from workers.sandbox.mounts import OURS
 from workers.sandbox.own_user import NoFreeUser, OwnUser, take_user
 from workers.sandbox.sandbox import Bubblewrap
-from workers.sandbox.spec import Account, FilesystemView, Placement, SandboxSpec
+from workers.sandbox.spec import Account, FilesystemView, PlacedPath, SandboxSpec
 
 # As the agent of a job does it; the children live until the sandbox ends.
 BOMB = f"""
@@ -219,7 +219,7 @@ def test_mount_points_in_directories_closed_to_the_user_are_reached(
         view = replace(view, data_dir=inside, run_dir=inside / "run")
         view.run_dir.mkdir()
     hidden = {"hidden directory": (inside,), "hidden file": (inside / "file",)}.get(kind, ())
-    placements = (Placement(target=inside / "new", source=view.readable[0]),) if kind == "placement" else ()
+    placements = (PlacedPath(target=inside / "new", source=view.readable[0]),) if kind == "placement" else ()
     readable = (inside,) if kind == "input" else view.readable
     seen = replace(view, readable=readable, software=(software,), hidden=hidden, placements=placements)
 

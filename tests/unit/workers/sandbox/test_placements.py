@@ -8,9 +8,9 @@ import pytest
 
 from tests.unit.workers.rank.launching import Run, make_plan, write_script
 from workers.sandbox.mounts import mounts
-from workers.sandbox.placements import MOST_ENTRIES, Kind, PlacementConflict
+from workers.sandbox.placements import MOST_ENTRIES, MountKind, PlacementConflict
 from workers.sandbox.sandbox import Bubblewrap
-from workers.sandbox.spec import FilesystemView, Placement
+from workers.sandbox.spec import FilesystemView, PlacedPath
 
 SCRIPT = """
 import json, os
@@ -63,11 +63,11 @@ def test_script_finds_inputs_outputs_and_empty_directories_where_it_looks(tmp_pa
     out.mkdir()
     scratch.mkdir()
     placements = [
-        Placement(target=Path("/home/user/data"), source=inputs),
-        Placement(target=Path("/labels.csv"), source=inputs / "labels.csv"),
-        Placement(target=Path("/home/user/out"), source=out, writable=True),
-        Placement(target=Path("/scratch/deep"), source=scratch, writable=True),
-        Placement(target=Path("/memory"), size_mb=1),
+        PlacedPath(target=Path("/home/user/data"), source=inputs),
+        PlacedPath(target=Path("/labels.csv"), source=inputs / "labels.csv"),
+        PlacedPath(target=Path("/home/user/out"), source=out, writable=True),
+        PlacedPath(target=Path("/scratch/deep"), source=scratch, writable=True),
+        PlacedPath(target=Path("/memory"), size_mb=1),
     ]
 
     seen = run(
@@ -100,7 +100,7 @@ def test_files_of_a_document_are_readable_and_lie_in_memory(tmp_path):
 
     seen = run(
         tmp_path,
-        [Placement(target=Path("/home/user/secrets"), size_mb=1, files=files)],
+        [PlacedPath(target=Path("/home/user/secrets"), size_mb=1, files=files)],
         read=["/home/user/secrets", "/home/user/secrets/token", "/home/user/secrets/config.yaml"],
         write=["/home/user/secrets/token", "/home/user/secrets/new"],
     )
@@ -116,9 +116,9 @@ def test_files_of_a_document_are_readable_and_lie_in_memory(tmp_path):
 
 def test_file_of_a_document_lies_beside_those_of_an_input(tmp_path, inputs):
     placements = [
-        Placement(target=Path("/app"), source=inputs),
-        Placement(target=Path("/app/own.yaml"), text="a: 1\n"),
-        Placement(target=Path("/app/images/own.yaml"), text="a: 2\n"),
+        PlacedPath(target=Path("/app"), source=inputs),
+        PlacedPath(target=Path("/app/own.yaml"), text="a: 1\n"),
+        PlacedPath(target=Path("/app/images/own.yaml"), text="a: 2\n"),
     ]
 
     seen = run(tmp_path, placements, read=["/app", "/app/own.yaml", "/app/labels.csv", "/app/images/own.yaml"])
@@ -130,7 +130,7 @@ def test_file_of_a_document_lies_beside_those_of_an_input(tmp_path, inputs):
         "/app/images/own.yaml": "a: 2\n",
     }
     with pytest.raises(PlacementConflict, match=r"/app/labels\.csv would hide a file"):
-        mounts(view_of(tmp_path, [placements[0], Placement(target=Path("/app/labels.csv"), text="")]))
+        mounts(view_of(tmp_path, [placements[0], PlacedPath(target=Path("/app/labels.csv"), text="")]))
 
 
 @pytest.mark.parametrize("directory", ["/memory", "/dev/shm"])
@@ -141,7 +141,7 @@ def test_directory_in_memory_ends_at_its_size(tmp_path, directory):
         "except OSError as error:\n    print(errno.errorcode[error.errno])\n",
     )
     plan = make_plan(tmp_path, script, Bubblewrap())
-    view = dataclasses.replace(plan.view, placements=(Placement(target=Path("/memory"), size_mb=2),))
+    view = dataclasses.replace(plan.view, placements=(PlacedPath(target=Path("/memory"), size_mb=2),))
     confinement = dataclasses.replace(plan.confinement, view=view, shm_mb=2)
     launched = Run(dataclasses.replace(plan, confinement=confinement))
     try:
@@ -157,7 +157,7 @@ def test_mount_point_is_made_in_an_input_that_has_no_such_directory(tmp_path, in
 
     seen = run(
         tmp_path,
-        [Placement(target=inputs / "images" / "cache" / "1", source=scratch, writable=True)],
+        [PlacedPath(target=inputs / "images" / "cache" / "1", source=scratch, writable=True)],
         read=[inputs, inputs / "images", inputs / "images" / "1.png", inputs / "link"],
         write=[inputs / "images" / "cache" / "1" / "x", inputs / "images" / "y", inputs / "y"],
         readable=(inputs,),
@@ -180,7 +180,7 @@ def test_mount_over_a_directory_of_an_input_replaces_it(tmp_path, inputs):
 
     seen = run(
         tmp_path,
-        [Placement(target=inputs / "images", source=other)],
+        [PlacedPath(target=inputs / "images", source=other)],
         read=[inputs / "images", inputs / "labels.csv"],
         readable=(inputs,),
     )
@@ -189,11 +189,11 @@ def test_mount_over_a_directory_of_an_input_replaces_it(tmp_path, inputs):
 
 
 def test_input_can_be_mounted_at_its_own_path_or_around_a_part_that_is_shown_there(tmp_path, inputs):
-    placement = Placement(target=inputs, source=inputs)
+    placement = PlacedPath(target=inputs, source=inputs)
 
     found = mounts(view_of(tmp_path, [placement], readable=(inputs, inputs / "images")))
 
-    assert [mount.kind for mount in found if mount.target.is_relative_to(inputs)] == [Kind.READ_ONLY]
+    assert [mount.kind for mount in found if mount.target.is_relative_to(inputs)] == [MountKind.READ_ONLY]
 
 
 def test_what_no_job_may_see_stays_hidden_where_a_directory_around_it_is_mounted(tmp_path, inputs):
@@ -204,7 +204,7 @@ def test_what_no_job_may_see_stays_hidden_where_a_directory_around_it_is_mounted
 
     seen = run(
         tmp_path,
-        [Placement(target=place, source=inputs)],
+        [PlacedPath(target=place, source=inputs)],
         read=["/volume/labels.csv", "/volume/jobs"],
         hidden=(secret,),
     )
@@ -214,7 +214,7 @@ def test_what_no_job_may_see_stays_hidden_where_a_directory_around_it_is_mounted
 
 def test_path_that_hides_what_the_job_needs_is_refused(tmp_path, inputs):
     with pytest.raises(PlacementConflict, match=f"{inputs} would hide {inputs}/labels.csv, which the job needs"):
-        mounts(view_of(tmp_path, [Placement(target=inputs)], readable=(inputs / "labels.csv",)))
+        mounts(view_of(tmp_path, [PlacedPath(target=inputs)], readable=(inputs / "labels.csv",)))
 
 
 @pytest.mark.parametrize("of_run_dir", ["", "work", "../"])
@@ -222,7 +222,7 @@ def test_run_directory_is_never_covered(tmp_path, of_run_dir):
     target = (tmp_path / "run" / of_run_dir).resolve()
 
     with pytest.raises(PlacementConflict, match=f"{target} is in the way of the run directory"):
-        mounts(view_of(tmp_path, [Placement(target=target)]))
+        mounts(view_of(tmp_path, [PlacedPath(target=target)]))
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_run_directory_is_never_covered(tmp_path, of_run_dir):
 )
 def test_mount_point_in_place_of_a_file_is_refused(tmp_path, inputs, name, why):
     with pytest.raises(PlacementConflict, match=why):
-        mounts(view_of(tmp_path, [Placement(target=inputs / name)], readable=(inputs,)))
+        mounts(view_of(tmp_path, [PlacedPath(target=inputs / name)], readable=(inputs,)))
 
 
 def test_mount_point_in_a_directory_of_many_files_is_refused(tmp_path, inputs):
@@ -238,7 +238,7 @@ def test_mount_point_in_a_directory_of_many_files_is_refused(tmp_path, inputs):
         (inputs / str(number)).touch()
 
     with pytest.raises(PlacementConflict, match=f"has no such directory, and {MOST_ENTRIES + 3} entries"):
-        mounts(view_of(tmp_path, [Placement(target=inputs / "new")], readable=(inputs,)))
+        mounts(view_of(tmp_path, [PlacedPath(target=inputs / "new")], readable=(inputs,)))
 
 
 def test_links_that_an_earlier_attempt_left_in_its_output_are_not_followed(tmp_path):
@@ -246,7 +246,25 @@ def test_links_that_an_earlier_attempt_left_in_its_output_are_not_followed(tmp_p
     out.mkdir()
     (out / "escape").symlink_to("/oldroot")
     place = Path("/out")
-    placements = [Placement(target=place, source=out, writable=True), Placement(target=place / "escape" / "x")]
+    placements = [PlacedPath(target=place, source=out, writable=True), PlacedPath(target=place / "escape" / "x")]
 
     with pytest.raises(PlacementConflict, match="/out/escape/x would replace a file in /out"):
         mounts(view_of(tmp_path, placements))
+
+
+def test_script_of_a_document_can_be_started_where_its_mode_says_so(tmp_path):
+    script = write_script(
+        tmp_path / "code",
+        "import os, subprocess\n"
+        "print(subprocess.run(['/app/go'], capture_output=True, text=True, check=True).stdout.strip(), flush=True)\n"
+        "print(oct(os.stat('/app/go').st_mode & 0o7777), os.access('/app/go', os.W_OK))\n",
+    )
+    plan = make_plan(tmp_path, script, Bubblewrap())
+    placed = PlacedPath(target=Path("/app"), size_mb=1, files=(("go", "#!/bin/sh\necho went\n"),), mode="0755")
+    view = dataclasses.replace(plan.view, placements=(placed,))
+    launched = Run(dataclasses.replace(plan, confinement=dataclasses.replace(plan.confinement, view=view)))
+    try:
+        assert launched.finish() == 0, launched.log()
+        assert launched.log() == "went\n0o755 False\n"
+    finally:
+        launched.close()

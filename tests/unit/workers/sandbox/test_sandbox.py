@@ -13,7 +13,7 @@ import pytest
 
 from tests.unit.workers.rank.launching import JOB, Run, make_plan, write_script
 from workers.sandbox.mounts import OURS, mounts
-from workers.sandbox.placements import Kind, Mount
+from workers.sandbox.placements import MountKind, SandboxMount
 from workers.sandbox.sandbox import Bubblewrap, ProcessGroup, SandboxUnavailable, choose_sandbox
 from workers.sandbox.spec import Account, FilesystemView, SandboxSpec
 
@@ -235,8 +235,8 @@ def test_software_of_the_operator_is_seen_and_private_files_of_etc_are_not(world
 
     found = {mount.target: mount for mount in mounts(view)}
 
-    assert found[home] == Mount(Kind.READ_ONLY, home, home)
-    assert not private.exists() or found[private].kind == Kind.EMPTY
+    assert found[home] == SandboxMount(MountKind.READ_ONLY, home, home)
+    assert not private.exists() or found[private].kind == MountKind.EMPTY
 
 
 def test_home_directory_is_no_software(world):
@@ -252,7 +252,7 @@ def test_link_to_a_directory_around_hidden_paths_does_not_expose_them(world):
 
     found = {mount.target: mount.kind for mount in mounts(view_of(world, readable=(link,), hidden=(hidden,)))}
 
-    assert found[link / "files"] == found[hidden] == Kind.EMPTY
+    assert found[link / "files"] == found[hidden] == MountKind.EMPTY
 
 
 def test_path_that_is_shown_already_needs_no_mount(world):
@@ -270,7 +270,7 @@ def test_job_has_the_device_files_of_its_gpus_and_no_others(world):
     found = [mount for mount in mounts(view_of(world, devices=devices)) if mount.target.is_relative_to("/dev")]
 
     assert {(mount.kind, mount.target, mount.source) for mount in found} == {
-        (Kind.DEVICE, path, path) for path in devices
+        (MountKind.DEVICE, path, path) for path in devices
     }
 
 

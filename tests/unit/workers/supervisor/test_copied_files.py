@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.storage.beneath import Content, RefusedFile, copied, directory_opened, file_opened
+from app.storage.beneath import FileDigest, RefusedFile, copied, directory_opened, file_opened
 from app.storage.storage import Storage
 from app.storage.trees import copy_tree
 from workers.attempt_failed import AttemptFailed
@@ -27,8 +27,8 @@ def tree(tmp_path: Path) -> Path:
     return root
 
 
-def content(data: bytes) -> Content:
-    return Content(len(data), hashlib.sha256(data).hexdigest())
+def content(data: bytes) -> FileDigest:
+    return FileDigest(len(data), hashlib.sha256(data).hexdigest())
 
 
 def read(root: Path, path: str) -> bytes:

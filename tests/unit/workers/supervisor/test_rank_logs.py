@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from app.storage.keys import logs_key
 from app.storage.logs import LogReader
+from app.storage.object_keys import logs_key
 from app.storage.storage import Storage
 from config.redaction import Redaction
 from workers.supervisor.ranks.event_loop import EventLoop

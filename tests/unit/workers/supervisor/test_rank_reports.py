@@ -5,7 +5,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from app.services.telemetry.progress import MetricPoint as StoredPoint
+from app.services.telemetry.stored_metrics import MetricValue
 from config.redaction import Redaction
 from trainyard.protocol.messages import MetricPoint, Progress
 from workers.supervisor.ranks.progress_watchdog import ProgressWatchdog
@@ -26,7 +26,7 @@ def stored(*reported: Report, custom: bool = True) -> list[tuple[str, int, float
     reports.start_from(0, (), Redaction([]), custom=custom)
     for each in reported:
         reports.take(each)
-    points: list[StoredPoint] = [point for call in reporter.points.call_args_list for point in call.args[0]]
+    points: list[MetricValue] = [point for call in reporter.points.call_args_list for point in call.args[0]]
     return [(point.name, point.step, point.value) for point in points]
 
 
@@ -66,3 +66,21 @@ def test_metrics_of_other_roles_have_names_of_their_own_and_crowd_none_out() -> 
     assert [call.args[0] for call in events.add.call_args_list] == [10]  # no value of a role
     assert "beyond the first" in reporter.add.call_args_list[-1].args[0].message
     assert reports.last_step == 10
+
+
+def test_use_of_another_node_has_names_of_its_own_at_the_step_of_the_job() -> None:
+    reporter, events = Mock(spec=Reporter), Mock(spec=TensorboardStore)
+    reports = RankReports(reporter, events, Mock(spec=ProgressWatchdog), part=2)
+    reports.start_from(4, (), Redaction([]), custom=True)
+    reports.job_step = 7
+
+    reports.usage({"cpu_percent": 50.0, "gpu_utilization": 9.0})
+
+    (points,) = (call.args[0] for call in reporter.points.call_args_list)
+    assert [(point.name, point.step, point.value) for point in points] == [
+        ("system/node-2/cpu_percent", 7, 50.0),
+        ("system/node-2/gpu_utilization", 7, 9.0),
+    ]
+    assert reports.last_step == 4
+    events.add.assert_not_called()
+    reporter.gpu_sample.assert_not_called()

@@ -8,12 +8,12 @@ import pytest
 
 from app.database.engine import Database
 from app.services.attempts.rendezvous import RendezvousAddress
-from app.services.attempts.work_orders import Work
+from app.services.attempts.work_orders import WorkOrder
 from config.settings import load_settings
 from tests.builders.run_specs import make_run_spec
 from tests.systems.servers import free_port as some_port
 from workers.attempt_failed import AttemptFailed
-from workers.prepare.prepare import Prepared
+from workers.prepare.prepare import PreparedAttempt
 from workers.supervisor.rendezvous import meeting as rendezvous
 from workers.supervisor.rendezvous import peers
 
@@ -73,7 +73,7 @@ def test_rules_know_all_addresses_of_other_machines_but_those_that_this_one_has_
         "1": {"network": "b", "addresses": ["10.0.0.2", bridge], "uid": 7003, "guards": True},
     }
     place = RendezvousAddress(address="10.0.0.1", port=21_000, checkpoint_id=None)
-    second = cast(Work, SimpleNamespace(part=1))
+    second = cast(WorkOrder, SimpleNamespace(part=1))
 
     guard = peers._guard(second, {"machines": machines}, place)
 
@@ -106,9 +106,9 @@ def test_job_is_told_where_its_ports_are_not_guarded(monkeypatch: pytest.MonkeyP
     user = SimpleNamespace(uid=7000)
     plan = SimpleNamespace(confinement=SimpleNamespace(user=user, must_be_guarded=False))
     monkeypatch.setattr("app.services.attempts.rendezvous.read", lambda *_: {})
-    work = cast(Work, SimpleNamespace(part=0, node="n1", node_names=("n1", "n2")))
+    work = cast(WorkOrder, SimpleNamespace(part=0, node="n1", node_names=("n1", "n2")))
     place = RendezvousAddress(address="10.0.0.1", port=21_000, checkpoint_id=None)
-    prepared, database = cast(Prepared, SimpleNamespace(plan=plan)), cast(Database, None)
+    prepared, database = cast(PreparedAttempt, SimpleNamespace(plan=plan)), cast(Database, None)
 
     assert peers.guard(database, work, prepared, settings(), warned.append, place)
 

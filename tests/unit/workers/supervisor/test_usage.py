@@ -183,9 +183,8 @@ def test_end_of_a_watch_says_what_broke_meanwhile(monkeypatch):
     health = {1: (0, False), 3: (0, False)}
     sampled = threading.Event()
     monkeypatch.setattr(usage, "_pynvml", lambda: fake_nvml(health=health))
-    monkeypatch.setattr(usage, "SAMPLE_SECONDS", 0.01)
     monkeypatch.setattr(usage, "LAST_SAMPLE_SECONDS", 20.0)
-    watch = UsageSampler(GPUS, lambda _: sampled.set())
+    watch = UsageSampler(GPUS, lambda _: sampled.set(), seconds=0.01)
     watch.start(os.getpid())
     assert sampled.wait(5)
     health[1] = 4, False
@@ -201,9 +200,8 @@ def test_cpu_slots_and_simulated_devices_ask_no_driver():
     assert set(meter.sample(os.getpid())) == {"memory_mb"}
 
 
-def test_samples_are_at_most_every_two_seconds(monkeypatch):
+def test_samples_are_at_most_every_two_seconds():
     assert usage.SAMPLE_SECONDS >= 2.0
-    monkeypatch.setattr(usage, "SAMPLE_SECONDS", 0.01)
     arrived = threading.Event()
     samples = []
 
@@ -211,7 +209,7 @@ def test_samples_are_at_most_every_two_seconds(monkeypatch):
         samples.append(values)
         arrived.set()
 
-    watch = UsageSampler(CPU, take)
+    watch = UsageSampler(CPU, take, seconds=0.01)
     watch.start(os.getpid())
     assert arrived.wait(5)
     watch.stop()

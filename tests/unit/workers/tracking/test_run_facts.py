@@ -5,7 +5,7 @@ from typing import Any
 
 from app.domain.spec.model import JobDocument
 from app.security.secrets import SecretBox
-from app.services.attempts.work_orders import Work
+from app.services.attempts.work_orders import WorkOrder
 from app.services.sweeps import trials
 from config.settings import load_settings
 from tests.builders.submitted import changed, spec_of
@@ -15,9 +15,9 @@ KEY = "k" * 43 + "="
 SETTINGS = load_settings({"TRAINYARD_SECURITY_SECRET_KEY": KEY, "TRAINYARD_TRACKING_ALLOW": "10.0.0.1"})
 
 
-def work(*changes: tuple[str, Any]) -> Work:
+def work(*changes: tuple[str, Any]) -> WorkOrder:
     spec = spec_of(changed(("tracking", [{"kind": "mlflow", "url": "https://m.example", "token": "t0p"}]), *changes))
-    return Work(
+    return WorkOrder(
         job_id="job-1",
         project="default",
         name="support",

@@ -40,14 +40,14 @@ def wandb() -> Any:
 def make_run(
     server: FakeWandb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wandb: Any
 ) -> Iterator[Callable[..., Any]]:
-    from workers.tracking.wandb_run import WandbFacts, WandbRun  # noqa: PLC0415 – where the client is installed
+    from workers.tracking.wandb_run import LiveWandbRun, WandbFacts  # noqa: PLC0415 – where the client is installed
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
 
     def make(*, url: str = server.url, seconds: float = 10.0, **more: Any) -> Any:
-        return WandbRun(url, KEY, seconds, WandbFacts(**FACTS), **more)
+        return LiveWandbRun(url, KEY, seconds, WandbFacts(**FACTS), **more)
 
     yield make
     wandb.teardown()

@@ -6,9 +6,9 @@ import torch
 from safetensors.torch import load_file
 from transformers import PreTrainedTokenizerBase
 
+from workers.trainers.bitwise import bitwise_equal
 from workers.trainers.failures import ExportFailed
 from workers.trainers.hf_trainer.formats.convert import weights
-from workers.trainers.same_bits import same_bits
 
 FILE = "pytorch_model.bin"
 
@@ -21,5 +21,5 @@ def convert(directory: Path, _tokenizer: PreTrainedTokenizerBase) -> None:
     # compared.
     found = torch.load(directory / FILE, weights_only=True, mmap=True, map_location="cpu")
     for name, tensor in tensors.items():
-        if name not in found or not same_bits(tensor, found[name]):
+        if name not in found or not bitwise_equal(tensor, found[name]):
             raise ExportFailed(f"the tensor {name} in {FILE} is not the trained one: read again, it differs")

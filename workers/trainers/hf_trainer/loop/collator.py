@@ -18,9 +18,9 @@ def max_seq_length(spec: RunSpec) -> int:
     return data_config(spec).max_seq_length
 
 
-def collator(spec: RunSpec, tokenizer: PreTrainedTokenizerBase) -> "Padding":
+def collator(spec: RunSpec, tokenizer: PreTrainedTokenizerBase) -> "PaddingCollator":
     """Pads to the longest record of a batch, or to max_seq_length, on the tokenizer's padding side."""
-    return Padding(**_padding(spec, tokenizer))
+    return PaddingCollator(**_padding(spec, tokenizer))
 
 
 def preference_collator(spec: RunSpec, tokenizer: PreTrainedTokenizerBase) -> "PreferencePadding":
@@ -44,7 +44,7 @@ def _padding(spec: RunSpec, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any
 
 
 @dataclass
-class Padding(DataCollatorForLanguageModeling):
+class PaddingCollator(DataCollatorForLanguageModeling):
     """trl's collator, which pads only on the right, with support for left padding."""
 
     left: bool = False
@@ -61,7 +61,7 @@ class Padding(DataCollatorForLanguageModeling):
 
 @dataclass
 class PreferencePadding(DataCollatorForPreference):
-    """As `Padding` for trl's preference collator."""
+    """As `PaddingCollator` for trl's preference collator."""
 
     left: bool = False
 
@@ -73,7 +73,7 @@ class PreferencePadding(DataCollatorForPreference):
 
 @dataclass
 class RewardPadding(DataCollatorForJudging):
-    """As `Padding` for trl's reward collator, which takes prompts and answers together."""
+    """As `PaddingCollator` for trl's reward collator, which takes prompts and answers together."""
 
     left: bool = False
 

@@ -13,7 +13,7 @@ from workers.rank.spec_sections import output_config
 from workers.trainers.hf_trainer.monitoring.reporting import Reporting, score_of
 
 
-class EarlyStopping(TrainerCallback):
+class EarlyStopCallback(TrainerCallback):
     """Counts evaluations without improvement; the count is stored in every checkpoint.
 
     Added after `Reporting`, whose latest metrics it compares, and before `StopAndSaveCallback`.

@@ -25,7 +25,7 @@ _PARALLELISMS = {
 
 
 @dataclass(frozen=True)
-class Division:
+class WeightGathering:
     """How the weights of a model that is divided among ranks come together.
 
     ``gather``: collective; on the first rank the trained parameters by name, in their order, in the memory of its host;
@@ -67,7 +67,7 @@ class DataParallel:
     def prepare_for_generation(self, model: nn.Module) -> None:
         """Prepare `model` before each rank generates its own completions."""
 
-    def division(self, spec: RunSpec, model: nn.Module) -> Division | None:  # noqa: ARG002
+    def division(self, spec: RunSpec, model: nn.Module) -> WeightGathering | None:  # noqa: ARG002
         """Of a built model that has not been trained; None: every rank has all weights. Collective."""
         return None
 

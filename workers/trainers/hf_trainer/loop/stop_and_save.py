@@ -17,7 +17,7 @@ from workers.rank.run_context import CHECKPOINT_FAILED, RunContext, Saved, Stop
 from workers.rank.spec_sections import output_config
 from workers.trainers.distributed import StepBoundary, wait_for_all
 from workers.trainers.hf_trainer.checkpoints.best_weights import BestWeights
-from workers.trainers.hf_trainer.loop.early_stopping import EarlyStopping
+from workers.trainers.hf_trainer.loop.early_stopping import EarlyStopCallback
 from workers.trainers.hf_trainer.loop.halts import PlannedStops, halt_instead_of
 from workers.trainers.hf_trainer.loop.lr_schedule import learning_rate_factor
 from workers.trainers.hf_trainer.monitoring.reporting import Reporting
@@ -49,15 +49,15 @@ class StopAndSaveCallback(TrainerCallback):
     """Applies the control requests that all ranks agreed on, and the document's halts; writes and hands over each
     checkpoint.
 
-    Added after `Reporting`, `EarlyStopping` and `BestWeights`, and after the trainer's own flow callback has set what
-    is due at this step.
+    Added after `Reporting`, `EarlyStopCallback` and `BestWeights`, and after the trainer's own flow callback has set
+    what is due at this step.
     """
 
     def __init__(
         self,
         context: RunContext,
         reporting: Reporting,
-        early_stopping: EarlyStopping,
+        early_stopping: EarlyStopCallback,
         best: BestWeights,
         saving: CheckpointSaver,
         boundary: StepBoundary,

@@ -17,19 +17,19 @@ from workers.trainers.data.datasets import Splits, load
 from workers.trainers.distributed import StepBoundary, first_rank_first, wait_for_all
 from workers.trainers.hf_trainer.checkpoints.best_weights import BestWeights
 from workers.trainers.hf_trainer.loop.batch_plan import batch_plan
-from workers.trainers.hf_trainer.loop.early_stopping import EarlyStopping
+from workers.trainers.hf_trainer.loop.early_stopping import EarlyStopCallback
 from workers.trainers.hf_trainer.loop.oom_adjustments import explain_out_of_memory, report_adjustments
 from workers.trainers.hf_trainer.loop.parallelism import parallelism_of
 from workers.trainers.hf_trainer.loop.stop_and_save import CheckpointSaver, StepAbandoned, StopAndSaveCallback
 from workers.trainers.hf_trainer.model import pretrained
-from workers.trainers.hf_trainer.model.model_card import ModelCard
+from workers.trainers.hf_trainer.model.model_card import RunModelCard
 from workers.trainers.hf_trainer.model.trainable_weights import FullWeights
 from workers.trainers.hf_trainer.monitoring.divergence_detector import DivergenceDetector
 from workers.trainers.hf_trainer.monitoring.reporting import Reporting, Totals
 from workers.trainers.hf_trainer.monitoring.straggler_timing import StepTimer
 
 
-class Loop(Protocol):
+class TrainingLoop(Protocol):
     """The training loop: a trl trainer, or a framework's own loop that calls the same callbacks."""
 
     state: TrainerState
@@ -86,7 +86,7 @@ class Training(ABC):
         self._reporting = Reporting(
             context, Totals.restored(position), self.plan.records_per_step, watch, self.step_timer.metrics
         )
-        self._early_stopping = EarlyStopping(context, self._reporting)
+        self._early_stopping = EarlyStopCallback(context, self._reporting)
         self._best = BestWeights(context, self._reporting)
         self.saving = self.make_saving()
         self.stop_and_save = StopAndSaveCallback(
@@ -130,7 +130,7 @@ class Training(ABC):
         return [self._reporting, self._early_stopping, self._best, self.stop_and_save, self.step_timer]
 
     @abstractmethod
-    def build(self, splits: Splits, tokenizer: PreTrainedTokenizerBase) -> Loop:
+    def build(self, splits: Splits, tokenizer: PreTrainedTokenizerBase) -> TrainingLoop:
         """The loop for this method. Raises ModelNotFound and InvalidConfig."""
 
     def make_saving(self) -> CheckpointSaver:
@@ -163,7 +163,7 @@ class Training(ABC):
             print(_summary(splits), flush=True)  # noqa: T201  (the job's log is stdout)
         return splits
 
-    def _train(self, trainer: Loop) -> None:
+    def _train(self, trainer: TrainingLoop) -> None:
         if self._resume is not None and (self._early_stopping.stopped or trainer.is_finished(self._resume)):
             self.context.phase("TRAINING")
             trainer.restore(self._resume)
@@ -173,7 +173,7 @@ class Training(ABC):
                 trainer.train(resume_from_checkpoint=self._resume)
         self.stop_and_save.training_over = True
 
-    def _stops(self, trainer: Loop) -> bool:
+    def _stops(self, trainer: TrainingLoop) -> bool:
         """Whether all ranks stop here, after the training; unsaved state is checkpointed first."""
         self.stop_and_save.agree_on_stop(trainer.state.global_step)
         if self.stop_and_save.is_unsaved(trainer.state.global_step):
@@ -181,7 +181,7 @@ class Training(ABC):
             trainer.save()
         return self.stop_and_save.stop is not None
 
-    def _measure(self, trainer: Loop, splits: Splits) -> None:
+    def _measure(self, trainer: TrainingLoop, splits: Splits) -> None:
         """The final evaluation, unless the last step was just evaluated, and the test split with the exported
         weights.
         """
@@ -196,19 +196,19 @@ class Training(ABC):
         self._reporting.latest |= values
         self.context.report_metrics(trainer.state.global_step, values)
 
-    def _export(self, trainer: Loop, tokenizer: PreTrainedTokenizerBase) -> tuple[str, ...]:
+    def _export(self, trainer: TrainingLoop, tokenizer: PreTrainedTokenizerBase) -> tuple[str, ...]:
         self.context.phase("EXPORTING")
         weights: tuple[str, ...] = ()
         model = trainer.whole_model()
         if self.context.rank == 0:
             if model is None:
                 raise RuntimeError("the first rank has no model to export")
-            card = ModelCard(self.context.spec, self._reporting.final_metrics, trainer.state.global_step)
+            card = RunModelCard(self.context.spec, self._reporting.final_metrics, trainer.state.global_step)
             weights = self.weights.export(model, tokenizer, card, self.context.output_dir)
         wait_for_all()
         return weights
 
-    def _result(self, trainer: Loop, weights: tuple[str, ...] = ()) -> Result:
+    def _result(self, trainer: TrainingLoop, weights: tuple[str, ...] = ()) -> Result:
         stop = self.stop_and_save.stop
         return Result(
             stopped=stop.kind if stop else None,

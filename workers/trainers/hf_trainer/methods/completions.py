@@ -16,9 +16,9 @@ from app.domain.spec.hyperparameters import rlhf
 from workers.rank.run_context import RunSpec
 from workers.rank.spec_sections import data_config
 from workers.trainers.distributed import TIMEOUT
-from workers.trainers.hf_trainer.loop.parallelism import Division, parallelism_of
+from workers.trainers.hf_trainer.loop.parallelism import WeightGathering, parallelism_of
 from workers.trainers.inference.engine.interface import Prompt
-from workers.trainers.rollouts.client import AWAY_SECONDS, LOAD_SECONDS, Handover
+from workers.trainers.rollouts.client import AWAY_SECONDS, LOAD_SECONDS, WeightHandover
 from workers.trainers.rollouts.completer import SHARE_BESIDE_A_TRAINING, Completer, SamplingOptions
 from workers.trainers.rollouts.places import places_to_ask, secret
 from workers.trainers.rollouts.rollouts import BrokenOff, Rollouts
@@ -77,7 +77,7 @@ class _OfRollouts:
     ) -> tuple[list[list[int]], Values]:
         begun = time.monotonic()
         found: list[list[int]] = []
-        handed: Handover | None = None
+        handed: WeightHandover | None = None
         try:
             found, handed = self._rollouts.complete(prompts, options, Weights(version, self._model, self._digests))
         except BrokenOff:
@@ -99,20 +99,20 @@ class _OfRollouts:
         self._rollouts.close()
 
 
-def _of_all_ranks(handed: Handover | None) -> Handover | None:
+def _of_all_ranks(handed: WeightHandover | None) -> WeightHandover | None:
     """Any rank hands over what a rollout lacks when it asks it. Waits for all of them. None: one has broken off."""
-    gathered: list[Handover | None] = [handed] * dist.get_world_size()
+    gathered: list[WeightHandover | None] = [handed] * dist.get_world_size()
     dist.all_gather_object(gathered, handed)
     found = [each for each in gathered if each is not None]
     if len(found) < len(gathered):
         return None
-    return Handover(max(each.seconds for each in found), sum(each.bytes for each in found))
+    return WeightHandover(max(each.seconds for each in found), sum(each.bytes for each in found))
 
 
 class _OfAllRanks:
     """Of a model that is divided: the first rank has the whole weights in its host's memory, and asks for all ranks."""
 
-    def __init__(self, model: nn.Module, division: Division, rollouts: Rollouts) -> None:
+    def __init__(self, model: nn.Module, division: WeightGathering, rollouts: Rollouts) -> None:
         self._model = model
         self._division = division
         self._rollouts = rollouts
@@ -130,7 +130,7 @@ class _OfAllRanks:
         asked: list[Any] | None = [None] * ranks if leads else None
         dist.gather_object([*prompts], asked, dst=0, group=self._group)
         answers: list[Any] | None = None
-        handed = Handover()
+        handed = WeightHandover()
         if asked is not None:  # a failure here ends this rank, and by that what the others wait for
             answers = [None] * ranks
             with suppress(BrokenOff):

@@ -7,10 +7,10 @@ from workers.trainers.data.datasets import Splits
 from workers.trainers.hf_trainer.loop.trl_trainer import TrlTrainer
 from workers.trainers.hf_trainer.methods.sft import SupervisedTrainer
 from workers.trainers.hf_trainer.model.quantized import load_quantized, train_in_float32
-from workers.trainers.hf_trainer.model.trainable_weights import Adapter
+from workers.trainers.hf_trainer.model.trainable_weights import AdapterWeights
 
 
-class QuantizedAdapter(Adapter):
+class QuantizedAdapter(AdapterWeights):
     """Merges into the base model in full precision."""
 
     def read(self) -> PreTrainedModel:
@@ -18,7 +18,7 @@ class QuantizedAdapter(Adapter):
 
     def to_merge(self, model: PeftModel, tokenizer: PreTrainedTokenizerBase) -> PeftModel:
         """The adapter on the full-precision weights; merging into 4-bit weights would round it too."""
-        found = Adapter(self.spec).load(tokenizer)
+        found = AdapterWeights(self.spec).load(tokenizer)
         set_peft_model_state_dict(found, get_peft_model_state_dict(model))
         return found
 

@@ -13,12 +13,12 @@ from workers.rank.spec_sections import output_config
 from workers.trainers.failures import ExportFailed, is_out_of_memory
 from workers.trainers.hf_trainer.formats.convert import convert
 from workers.trainers.hf_trainer.model import verify_export
-from workers.trainers.hf_trainer.model.model_card import ModelCard
+from workers.trainers.hf_trainer.model.model_card import RunModelCard
 from workers.trainers.hf_trainer.model.tokenizer import trust_options
 
 
 def export_model(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, card: ModelCard, directory: Path
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, card: RunModelCard, directory: Path
 ) -> tuple[str, ...]:
     """Write safetensors, configuration, tokenizer and model card; returns the weight files in their fixed order.
 
@@ -35,7 +35,7 @@ def export_model(
 
 
 def export_merged(
-    model: PeftModel, tokenizer: PreTrainedTokenizerBase, card: ModelCard, directory: Path
+    model: PeftModel, tokenizer: PreTrainedTokenizerBase, card: RunModelCard, directory: Path
 ) -> tuple[str, ...]:
     """Export the base model with the adapter merged; this removes the adapter from `model`. Raises ExportFailed."""
     with _failing_as_export():
@@ -44,7 +44,7 @@ def export_merged(
 
 
 def export_adapter(
-    model: PeftModel, tokenizer: PreTrainedTokenizerBase, card: ModelCard, directory: Path, *, resized: bool
+    model: PeftModel, tokenizer: PreTrainedTokenizerBase, card: RunModelCard, directory: Path, *, resized: bool
 ) -> tuple[str, ...]:
     """Export the adapter alone; using it needs the base model. Raises ExportFailed.
 
@@ -72,7 +72,7 @@ def _failing_as_export() -> Iterator[None]:
 
 def _completed(
     tokenizer: PreTrainedTokenizerBase,
-    card: ModelCard,
+    card: RunModelCard,
     directory: Path,
     *,
     adapter: bool = False,

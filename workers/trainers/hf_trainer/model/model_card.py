@@ -69,7 +69,7 @@ base = {kind}.from_pretrained({base}{labels})
 
 
 @dataclass(frozen=True)
-class ModelCard:
+class RunModelCard:
     """The facts known at the end of a run. The text contains no secret and no local path."""
 
     spec: RunSpec

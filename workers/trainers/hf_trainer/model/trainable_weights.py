@@ -12,7 +12,7 @@ from workers.rank.spec_sections import output_config
 from workers.trainers.hf_trainer.model import pretrained
 from workers.trainers.hf_trainer.model.export import export_adapter, export_merged, export_model
 from workers.trainers.hf_trainer.model.lora_adapters import adapted, lora_config
-from workers.trainers.hf_trainer.model.model_card import ModelCard
+from workers.trainers.hf_trainer.model.model_card import RunModelCard
 
 
 class FullWeights:
@@ -41,13 +41,17 @@ class FullWeights:
         return None
 
     def export(
-        self, model: PreTrainedModel | PeftModel, tokenizer: PreTrainedTokenizerBase, card: ModelCard, directory: Path
+        self,
+        model: PreTrainedModel | PeftModel,
+        tokenizer: PreTrainedTokenizerBase,
+        card: RunModelCard,
+        directory: Path,
     ) -> tuple[str, ...]:
         """Write the finished model and return its weight files in order. Raises ExportFailed."""
         return export_model(cast("PreTrainedModel", model), tokenizer, card, directory)
 
 
-class Adapter(FullWeights):
+class AdapterWeights(FullWeights):
     """Exports the adapter alone, or the base model with the adapter merged."""
 
     def load(self, tokenizer: PreTrainedTokenizerBase) -> PeftModel:
@@ -62,7 +66,11 @@ class Adapter(FullWeights):
         return model
 
     def export(
-        self, model: PreTrainedModel | PeftModel, tokenizer: PreTrainedTokenizerBase, card: ModelCard, directory: Path
+        self,
+        model: PreTrainedModel | PeftModel,
+        tokenizer: PreTrainedTokenizerBase,
+        card: RunModelCard,
+        directory: Path,
     ) -> tuple[str, ...]:
         trained, output = cast("PeftModel", model), output_config(self.spec)
         if output.export_format == "merged" or output.merge_lora:
@@ -72,4 +80,4 @@ class Adapter(FullWeights):
 
 def chosen_weights(spec: RunSpec) -> FullWeights:
     """The weights to train for a method that supports both."""
-    return Adapter(spec) if spec.hyperparameters[USE_LORA] else FullWeights(spec)
+    return AdapterWeights(spec) if spec.hyperparameters[USE_LORA] else FullWeights(spec)

@@ -8,8 +8,8 @@ from peft import PeftConfig
 from safetensors import safe_open
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
+from workers.trainers.bitwise import bitwise_equal
 from workers.trainers.failures import ExportFailed
-from workers.trainers.same_bits import same_bits
 
 Tensors = Mapping[str, torch.Tensor]
 
@@ -91,5 +91,5 @@ def _check_loaded(model: PreTrainedModel, directory: Path, *, trust_remote_code:
 
 
 def _check_one(name: str, expected: torch.Tensor, found: torch.Tensor) -> None:
-    if not same_bits(expected, found):
+    if not bitwise_equal(expected, found):
         raise ExportFailed(f"the exported tensor {name} is not the trained one: read again, it differs")

@@ -7,9 +7,9 @@ from transformers import PreTrainedModel
 
 from workers.trainers.inference.engine.cache_size import CacheSize
 from workers.trainers.inference.engine.equal_lengths import EqualLengths
-from workers.trainers.inference.engine.interface import Completion, Interrupted, Refused
+from workers.trainers.inference.engine.interface import Completion, Interrupted, RequestRefused
 from workers.trainers.inference.engine.paged_batch import PagedBatch
-from workers.trainers.inference.engine.sampling import Asked, choose_each
+from workers.trainers.inference.engine.sampling import SampledPrompt, choose_each
 
 
 class ContinuousBatches:
@@ -20,7 +20,9 @@ class ContinuousBatches:
         self._size = size
 
     @torch.inference_mode()
-    def __call__(self, asked: Sequence[Asked], interrupted: Callable[[], bool]) -> list[Completion | Refused]:
+    def __call__(
+        self, asked: Sequence[SampledPrompt], interrupted: Callable[[], bool]
+    ) -> list[Completion | RequestRefused]:
         """Raises Interrupted."""
         running = {str(index): each.begin() for index, each in enumerate(asked)}
         blocks = self._size.blocks([each.most_tokens for each in asked])
@@ -36,12 +38,12 @@ class ContinuousBatches:
         return self._with_spoiled(asked, interrupted, [each.sampler.completion(each) for each in running.values()])
 
     def _with_spoiled(
-        self, asked: Sequence[Asked], interrupted: Callable[[], bool], found: list[Completion | Refused]
-    ) -> list[Completion | Refused]:
+        self, asked: Sequence[SampledPrompt], interrupted: Callable[[], bool], found: list[Completion | RequestRefused]
+    ) -> list[Completion | RequestRefused]:
         """Masked values of the shared cache are multiplied by 0, which leaves NaN of one request in those of all: what
         is not finite is computed once more where requests share nothing.
         """
-        spoiled = [index for index, each in enumerate(found) if isinstance(each, Refused)]
+        spoiled = [index for index, each in enumerate(found) if isinstance(each, RequestRefused)]
         if spoiled:
             apart = EqualLengths(self._model, self._model.config.pad_token_id or 0)
             again = apart([asked[index] for index in spoiled], interrupted)

@@ -100,7 +100,7 @@ def _json(path: Path) -> object:
         raise InvalidConfig(f"task: the model's {path.name} is no JSON: {error}") from error
 
 
-class Embedding:
+class Embedder:
     """Computes vectors in padded batches."""
 
     def __init__(self, model: PreTrainedModel, padding: int) -> None:

@@ -9,8 +9,8 @@ from typing import Any, cast
 import torch
 from transformers import GenerationConfig, LogitsProcessor, PreTrainedModel, StoppingCriteria
 
-from workers.trainers.inference.engine.interface import Completion, Interrupted, Refused
-from workers.trainers.inference.engine.sampling import Asked, Choose, Running, choose_each
+from workers.trainers.inference.engine.interface import Completion, Interrupted, RequestRefused
+from workers.trainers.inference.engine.sampling import Choose, RunningRequest, SampledPrompt, choose_each
 
 MOST_ROWS = 32
 
@@ -22,14 +22,18 @@ class EqualLengths:
         self._model: Any = model
         self._padding = padding
 
-    def __call__(self, asked: Sequence[Asked], interrupted: Callable[[], bool]) -> list[Completion | Refused]:
+    def __call__(
+        self, asked: Sequence[SampledPrompt], interrupted: Callable[[], bool]
+    ) -> list[Completion | RequestRefused]:
         running = [each.begin() for each in asked]
         for group in _equally_long([len(each.prompt.tokens) for each in asked]):
             new = max(asked[index].sampler.most_tokens for index in group)
             self.generate([running[index] for index in group], choose_each, new, interrupted)
         return [each.sampler.completion(each) for each in running]
 
-    def generate(self, running: Sequence[Running], choose: Choose, new: int, interrupted: Callable[[], bool]) -> None:
+    def generate(
+        self, running: Sequence[RunningRequest], choose: Choose, new: int, interrupted: Callable[[], bool]
+    ) -> None:
         """Finish requests whose prompts have one length, in one batch. Raises Interrupted."""
         ids = torch.tensor([list(each.prompt.tokens) for each in running], device=self._model.device)
         self._model.generate(
@@ -57,7 +61,7 @@ def _equally_long(lengths: Sequence[int]) -> Iterator[list[int]]:
 class _Chosen(LogitsProcessor):
     """Leaves only the token that the sampler has chosen."""
 
-    def __init__(self, running: Sequence[Running], choose: Choose, padding: int) -> None:
+    def __init__(self, running: Sequence[RunningRequest], choose: Choose, padding: int) -> None:
         self._running = running
         self._choose = choose
         self._padding = padding
@@ -73,7 +77,7 @@ class _Chosen(LogitsProcessor):
 class _Finished(StoppingCriteria):
     """Ends the rows that the sampler has finished."""
 
-    def __init__(self, running: Sequence[Running], interrupted: Callable[[], bool]) -> None:
+    def __init__(self, running: Sequence[RunningRequest], interrupted: Callable[[], bool]) -> None:
         self._running = running
         self._interrupted = interrupted
 

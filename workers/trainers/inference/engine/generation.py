@@ -13,8 +13,8 @@ from workers.trainers.failures import is_out_of_memory
 from workers.trainers.inference.engine.cache_size import PAGE, CacheSize, cache_size
 from workers.trainers.inference.engine.continuous import ContinuousBatches
 from workers.trainers.inference.engine.equal_lengths import EqualLengths
-from workers.trainers.inference.engine.interface import Completion, Prompt, Refused, Sampling, never
-from workers.trainers.inference.engine.sampling import Asked, Sampler
+from workers.trainers.inference.engine.interface import Completion, Prompt, RequestRefused, SamplingParams, never
+from workers.trainers.inference.engine.sampling import SampledPrompt, Sampler
 
 _LOG = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ _LOG = logging.getLogger(__name__)
 _PAGED = ("sdpa", "flash_attention_2", "flash_attention_3")
 _LAYERS = {"full_attention", "sliding_attention"}
 _PROBES = (5, 2, 9)  # tokens of the prompts that are tried
-_PROBE = Sampling(max_new_tokens=3, logprobs=True)
+_PROBE = SamplingParams(max_new_tokens=3, logprobs=True)
 _TOLERANCE = {torch.float32: 1e-2}  # of log-probabilities; rounding makes 1e-5
 _LOW_PRECISION_TOLERANCE = 0.5
 
@@ -31,11 +31,13 @@ _LOW_PRECISION_TOLERANCE = 0.5
 class Generate(Protocol):
     """Answers prompts that have been accepted."""
 
-    def __call__(self, asked: Sequence[Asked], interrupted: Callable[[], bool]) -> list[Completion | Refused]: ...
+    def __call__(
+        self, asked: Sequence[SampledPrompt], interrupted: Callable[[], bool]
+    ) -> list[Completion | RequestRefused]: ...
 
 
 @dataclass(frozen=True)
-class Generation:
+class GenerationBackend:
     """``size``: of the paged cache of continuous batching; None: it does not serve the model."""
 
     answer: Generate
@@ -53,18 +55,18 @@ def generation_of(
     ends: Collection[int],
     gpu_share: float = 1.0,
     ram_mb: int = 0,
-) -> Generation:
+) -> GenerationBackend:
     """Continuous batching where it gives the numbers of `generate`, which is tried once."""
     plain = EqualLengths(model, tokenizer.pad_token_id or 0)
     if not _may_be_paged(model):
-        return Generation(plain)
+        return GenerationBackend(plain)
     size = cache_size(model, gpu_share, ram_mb)
     continuous = ContinuousBatches(model, size)
     if size.tokens < PAGE * len(_PROBES) or not _serves(
         continuous, plain, model, lambda: Sampler(_PROBE, tokenizer, ends)
     ):
-        return Generation(plain)
-    return Generation(continuous, size)
+        return GenerationBackend(plain)
+    return GenerationBackend(continuous, size)
 
 
 def _serves(
@@ -74,13 +76,13 @@ def _serves(
     shared = sampler()
     prompts = [Prompt(tokens=[(7 * place + count) % vocabulary for place in range(count)]) for count in _PROBES]
     try:
-        answers = continuous([Asked(each, shared) for each in prompts], never)
+        answers = continuous([SampledPrompt(each, shared) for each in prompts], never)
     except (AttributeError, IndexError, KeyError, NotImplementedError, RuntimeError, TypeError, ValueError) as error:
         if is_out_of_memory(error):
             raise
         _LOG.warning("continuous batching does not serve this model (%s: %s)", type(error).__name__, error)
         return False
-    expected = [plain([Asked(each, sampler())], never)[0] for each in prompts]
+    expected = [plain([SampledPrompt(each, sampler())], never)[0] for each in prompts]
     alike = all(map(_alike(model.dtype), answers, expected))
     if not alike:
         _LOG.warning("continuous batching gives other numbers for this model; prompts of one length share batches")
@@ -99,12 +101,12 @@ def _may_be_paged(model: PreTrainedModel) -> bool:
     )
 
 
-def _alike(dtype: torch.dtype) -> Callable[[Completion | Refused, Completion | Refused], bool]:
+def _alike(dtype: torch.dtype) -> Callable[[Completion | RequestRefused, Completion | RequestRefused], bool]:
     """Whether two answers have the same numbers, up to rounding; where tokens differ by it, so far."""
     tolerance = _TOLERANCE.get(dtype, _LOW_PRECISION_TOLERANCE)
 
-    def compare(found: Completion | Refused, expected: Completion | Refused) -> bool:
-        if isinstance(found, Refused) or isinstance(expected, Refused):
+    def compare(found: Completion | RequestRefused, expected: Completion | RequestRefused) -> bool:
+        if isinstance(found, RequestRefused) or isinstance(expected, RequestRefused):
             return type(found) is type(expected)
         pairs = zip(found.logprobs or (), expected.logprobs or (), strict=False)
         return all(math.isclose(*pair, rel_tol=0, abs_tol=tolerance) for pair in pairs)

@@ -2,11 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from transformers import PreTrainedTokenizerBase
+
+if TYPE_CHECKING:
+    # Inspections of records import this module without it.
+    from transformers import PreTrainedTokenizerBase
 
 TokenIds = Sequence[int]
 STOP, LENGTH = "stop", "length"  # Completion.finish_reason
@@ -17,7 +20,7 @@ class Interrupted(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sampling:
+class SamplingParams:
     """How the next token is chosen; ``temperature`` 0 takes the likeliest one. The same for all requests of a call.
 
     ``frequency_penalty`` and ``presence_penalty`` count the answer's tokens, as OpenAI's. ``logit_bias`` is by token
@@ -63,8 +66,8 @@ class Completion:
     """``text`` and ``tokens`` are without the stop text and the end-of-sequence token.
 
     ``logprobs``: one natural logarithm for each of ``tokens``, of the model's distribution before sampling options;
-    ``tops``: with `Sampling.top_logprobs` the likeliest tokens at each place, best first. ``end``: with
-    `Sampling.says_end` the end-of-sequence token.
+    ``tops``: with `SamplingParams.top_logprobs` the likeliest tokens at each place, best first. ``end``: with
+    `SamplingParams.says_end` the end-of-sequence token.
     """
 
     text: str
@@ -93,7 +96,7 @@ class Likelihood:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Refused:
+class RequestRefused:
     """A request that can't be answered: ``code`` in capitals identifies the reason, ``message`` says the numbers."""
 
     code: str
@@ -136,25 +139,27 @@ class Engine(Protocol):
     """A loaded model. Results are in the order of the requests, and do not depend on which others share a call."""
 
     @property
-    def tokenizer(self) -> PreTrainedTokenizerBase: ...
+    def tokenizer(self) -> "PreTrainedTokenizerBase": ...
 
     @property
     def context_length(self) -> int:
         """Most tokens of prompt and answer together."""
 
     def generate(
-        self, prompts: Sequence[Prompt], sampling: Sampling, interrupted: Callable[[], bool] = never
-    ) -> list[Completion | Refused]: ...
+        self, prompts: Sequence[Prompt], sampling: SamplingParams, interrupted: Callable[[], bool] = never
+    ) -> list[Completion | RequestRefused]: ...
 
     def likelihoods(
         self, continuations: Sequence[Continuation], interrupted: Callable[[], bool] = never
-    ) -> list[Likelihood | Refused]: ...
+    ) -> list[Likelihood | RequestRefused]: ...
 
-    def scores(self, texts: Sequence[TokenIds], interrupted: Callable[[], bool] = never) -> list[Scores | Refused]: ...
+    def scores(
+        self, texts: Sequence[TokenIds], interrupted: Callable[[], bool] = never
+    ) -> list[Scores | RequestRefused]: ...
 
     def embeddings(
         self, texts: Sequence[TokenIds], pooling: Pooling, interrupted: Callable[[], bool] = never
-    ) -> list[NDArray[np.float32] | Refused]:
+    ) -> list[NDArray[np.float32] | RequestRefused]:
         """For each text a vector of shape (dimension,), or (tokens, dimension) with pooling none."""
 
     def close(self) -> None: ...

@@ -13,7 +13,7 @@ from workers.trainers.inference.engine.interface import Continuation, Likelihood
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredTokens:
     """Tokens to compute; ``first`` is the first one whose probability counts."""
 
     tokens: TokenIds
@@ -25,7 +25,7 @@ class Measured:
         return self.tokens[:-1] if len(self.tokens) > self.first else self.tokens
 
 
-def measured(continuation: Continuation, tokenizer: PreTrainedTokenizerBase) -> Measured:
+def measured(continuation: Continuation, tokenizer: PreTrainedTokenizerBase) -> MeasuredTokens:
     """What is computed for a continuation.
 
     A text without context follows the beginning-of-sequence token, or else the end-of-sequence token, as in
@@ -33,11 +33,11 @@ def measured(continuation: Continuation, tokenizer: PreTrainedTokenizerBase) -> 
     context.
     """
     if continuation.context:
-        return Measured([*continuation.context, *continuation.tokens], len(continuation.context))
+        return MeasuredTokens([*continuation.context, *continuation.tokens], len(continuation.context))
     start = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.eos_token_id
     if not continuation.tokens or start is None or continuation.tokens[0] == start:
-        return Measured(continuation.tokens, 1)
-    return Measured([start, *continuation.tokens], 1)
+        return MeasuredTokens(continuation.tokens, 1)
+    return MeasuredTokens([start, *continuation.tokens], 1)
 
 
 class Likelihoods:
@@ -50,7 +50,7 @@ class Likelihoods:
         supports: Any = getattr(model, "_supports_logits_to_keep", None)
         self._keeps = bool(supports and supports())
 
-    def __call__(self, requests: Sequence[Measured], interrupted: Callable[[], bool]) -> list[Likelihood]:
+    def __call__(self, requests: Sequence[MeasuredTokens], interrupted: Callable[[], bool]) -> list[Likelihood]:
         # Answers of one token to the same question differ in nothing that the model reads.
         alike: dict[tuple[int, ...], list[int]] = {}
         for index, each in enumerate(requests):
@@ -67,7 +67,7 @@ class Likelihoods:
         }
         return [likelihoods[index] for index in range(len(requests))]
 
-    def _batch(self, rows: Sequence[Sequence[Measured]]) -> list[list[Likelihood]]:
+    def _batch(self, rows: Sequence[Sequence[MeasuredTokens]]) -> list[list[Likelihood]]:
         """The requests of a row are read alike."""
         ids, mask = padded([row[0].read for row in rows], self._padding, self._model.device)
         # Logits before the first one that counts in any row are not computed.
@@ -81,7 +81,7 @@ class Likelihoods:
         ]
 
 
-def _likelihood(logits: torch.Tensor, request: Measured) -> Likelihood:
+def _likelihood(logits: torch.Tensor, request: MeasuredTokens) -> Likelihood:
     """`logits` precede the tokens that count."""
     tokens = torch.tensor(request.tokens[request.first :], dtype=torch.long, device=logits.device)
     logprobs = functional.log_softmax(logits, dim=-1, dtype=torch.float32)

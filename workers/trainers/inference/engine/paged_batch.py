@@ -16,7 +16,7 @@ from transformers.generation.continuous_batching.cb_logits_processors import (
 )
 
 from workers.trainers.inference.engine.cache_size import PAGE, CacheSize
-from workers.trainers.inference.engine.sampling import Choose, Running
+from workers.trainers.inference.engine.sampling import Choose, RunningRequest
 
 
 class PagedBatch:
@@ -29,7 +29,7 @@ class PagedBatch:
         self._processor: Any = self._manager.batch_processor
         self._parked: dict[str, tuple[Any, bool]] = {}  # of requests that take no part: see _withdraw
 
-    def add(self, name: str, running: Running) -> None:
+    def add(self, name: str, running: RunningRequest) -> None:
         """A request that takes part from now on, also one that has tokens of its answer already."""
         self._chosen.running[name] = running
         self._manager.add_request([*running.prompt.tokens, *running.tokens], request_id=name)
@@ -112,7 +112,7 @@ class _Chosen(ContinuousBatchingLogitsProcessor):
     def __init__(self, choose: Choose) -> None:
         self.supported_kwargs = {}
         self.ignored_kwargs = ()
-        self.running: dict[str, Running] = {}
+        self.running: dict[str, RunningRequest] = {}
         self.names: list[str] = []  # of the requests that the last step gives a token
         self._choose = choose
 

@@ -7,7 +7,7 @@ from torch.nn import functional
 from transformers import DynamicCache, PreTrainedModel
 
 from workers.trainers.inference.engine.batches import token_budget
-from workers.trainers.inference.engine.interface import Refused, TokenIds
+from workers.trainers.inference.engine.interface import RequestRefused, TokenIds
 from workers.trainers.inference.engine.refusing import not_finite
 from workers.trainers.inference.engine.sampling import Top
 
@@ -24,7 +24,7 @@ class PromptReading:
         self._read = 0
         self.logprobs: list[float] = []  # of all tokens but the first
         self.tops: list[Top] = []
-        self.refused: Refused | None = None
+        self.refused: RequestRefused | None = None
 
     @property
     def is_done(self) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from workers.trainers.inference.engine.interface import Refused, TokenIds
+from workers.trainers.inference.engine.interface import RequestRefused, TokenIds
 
 # Refused.code
 CONTEXT_TOO_LONG, EMPTY, UNKNOWN_TOKEN = "CONTEXT_TOO_LONG", "EMPTY", "UNKNOWN_TOKEN"
@@ -15,48 +15,48 @@ Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
-class Limits:
+class EngineLimits:
     """``context``: most tokens that the model takes; ``held``: most that the memory for them takes."""
 
     context: int
     vocabulary: int
     held: int | None = None
 
-    def refuse(self, tokens: TokenIds, new: int = 0) -> Refused | None:
+    def refuse(self, tokens: TokenIds, new: int = 0) -> RequestRefused | None:
         """Why these tokens, with `new` more to come, can't be computed; None: they can."""
         if not tokens:
-            return Refused(code=EMPTY, message="it has no tokens; leave the record out, or give it a text")
+            return RequestRefused(code=EMPTY, message="it has no tokens; leave the record out, or give it a text")
         length = len(tokens) + new
         if length > self.context:
             return self._too_long(len(tokens), new, f"the model's context holds {self.context}")
         if self.held is not None and length > self.held:
             return self._too_long(len(tokens), new, f"the memory for them holds {self.held}")
         if unknown := next((each for each in tokens if not 0 <= each < self.vocabulary), None):
-            return Refused(
+            return RequestRefused(
                 code=UNKNOWN_TOKEN,
                 message=f"token {unknown} is unknown to the model, which has {self.vocabulary}; use its own tokenizer",
             )
         return None
 
     @staticmethod
-    def _too_long(tokens: int, new: int, limit: str) -> Refused:
+    def _too_long(tokens: int, new: int, limit: str) -> RequestRefused:
         asked = f"{tokens} tokens and {new} new ones" if new else f"{tokens} tokens"
         way_out = "shorten the text, set max_tokens and truncate" + (", or lower max_new_tokens" if new else "")
-        return Refused(code=CONTEXT_TOO_LONG, message=f"{asked} are too many: {limit}; {way_out}")
+        return RequestRefused(code=CONTEXT_TOO_LONG, message=f"{asked} are too many: {limit}; {way_out}")
 
 
-def no_choice(place: int) -> Refused:
+def no_choice(place: int) -> RequestRefused:
     """Of finite numbers, the sampling options leave no token for this place of the answer."""
-    return Refused(
+    return RequestRefused(
         code=NO_CHOICE,
         message=f"the sampling options leave no token for place {place} of the answer; use less extreme values of "
         "temperature, repetition_penalty and logit_bias, or a simpler response_format",
     )
 
 
-def not_finite(what: str) -> Refused:
+def not_finite(what: str) -> RequestRefused:
     """The model computed NaN or an infinity, which no format of the output can hold as a result."""
-    return Refused(
+    return RequestRefused(
         code=NOT_FINITE,
         message=f"the model's {what} is not a finite number; use base_model.dtype float32, or check its weights",
     )
@@ -64,11 +64,11 @@ def not_finite(what: str) -> Refused:
 
 def answer_accepted(
     requests: Sequence[Request],
-    refuse: Callable[[Request], Refused | None],
+    refuse: Callable[[Request], RequestRefused | None],
     answer: Callable[[list[Request]], Sequence[Answer]],
-) -> list[Answer | Refused]:
+) -> list[Answer | RequestRefused]:
     """Answers of the accepted requests in the places of all; `answer` gets none of the refused ones."""
-    found: list[Answer | Refused | None] = [refuse(each) for each in requests]
+    found: list[Answer | RequestRefused | None] = [refuse(each) for each in requests]
     accepted = [index for index, refused in enumerate(found) if refused is None]
     if accepted:
         answers = answer([requests[index] for index in accepted])

@@ -16,7 +16,15 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from workers.trainers.inference.engine.interface import LENGTH, STOP, Completion, EndToken, Prompt, Refused, Sampling
+from workers.trainers.inference.engine.interface import (
+    LENGTH,
+    STOP,
+    Completion,
+    EndToken,
+    Prompt,
+    RequestRefused,
+    SamplingParams,
+)
 from workers.trainers.inference.engine.refusing import NO_CHOICE, NOT_FINITE, no_choice, not_finite
 from workers.trainers.inference.engine.stopping import StopTexts
 from workers.trainers.inference.engine.structured import Grammar, Matcher
@@ -29,7 +37,7 @@ Top = tuple[tuple[int, float], ...]  # the likeliest tokens with their logarithm
 
 
 @dataclass
-class Running:
+class RunningRequest:
     """A request that is being answered."""
 
     prompt: Prompt
@@ -47,7 +55,7 @@ class Sampler:
 
     def __init__(
         self,
-        sampling: Sampling,
+        sampling: SamplingParams,
         tokenizer: PreTrainedTokenizerBase,
         ends: Collection[int],
         grammar: Grammar | None = None,
@@ -72,11 +80,11 @@ class Sampler:
         """Of an answer."""
         return self._sampling.max_new_tokens
 
-    def begin(self, prompt: Prompt) -> Running:
+    def begin(self, prompt: Prompt) -> RunningRequest:
         """A request, before its first token."""
-        return Running(prompt, self, self._grammar.matcher() if self._grammar else None)
+        return RunningRequest(prompt, self, self._grammar.matcher() if self._grammar else None)
 
-    def choose(self, running: Sequence[Running], logits: torch.Tensor) -> torch.Tensor:
+    def choose(self, running: Sequence[RunningRequest], logits: torch.Tensor) -> torch.Tensor:
         """The next token of each request, which is added to it; row by row of `logits`, in float32."""
         scores = self._processed(running, logits)
         if self._sampling.temperature == 0:
@@ -100,7 +108,7 @@ class Sampler:
                 each.end = EndToken(id=token, logprob=logprobs[row], top=tops[row])
         return chosen
 
-    def completion(self, running: Running) -> Completion | Refused:
+    def completion(self, running: RunningRequest) -> Completion | RequestRefused:
         """The answer of a finished request; Refused where no token could be chosen."""
         if running.finish_reason == NO_CHOICE:
             return no_choice(len(running.tokens) + 1)
@@ -114,7 +122,7 @@ class Sampler:
             text=text, tokens=tokens, finish_reason=running.finish_reason, logprobs=logprobs, tops=tops, end=end
         )
 
-    def add(self, running: Running, token: int) -> None:
+    def add(self, running: RunningRequest, token: int) -> None:
         """Add a chosen token to a request of this sampler."""
         if token in self._ends:
             running.finish_reason = STOP
@@ -127,7 +135,7 @@ class Sampler:
         elif not running.finish_reason and len(running.tokens) >= self._sampling.max_new_tokens:
             running.finish_reason = LENGTH
 
-    def _processed(self, running: Sequence[Running], logits: torch.Tensor) -> torch.Tensor:
+    def _processed(self, running: Sequence[RunningRequest], logits: torch.Tensor) -> torch.Tensor:
         scores, of = logits, self._sampling
         if self._grammar is not None:
             scores = self._grammar.masked([each.matcher for each in running if each.matcher], scores)
@@ -153,7 +161,7 @@ class Sampler:
 
 
 @dataclass(frozen=True)
-class Asked:
+class SampledPrompt:
     """A prompt, and how its answer is chosen."""
 
     prompt: Prompt
@@ -164,14 +172,14 @@ class Asked:
         """Of prompt and answer together."""
         return len(self.prompt.tokens) + self.sampler.most_tokens
 
-    def begin(self) -> Running:
+    def begin(self) -> RunningRequest:
         return self.sampler.begin(self.prompt)
 
 
-Choose = Callable[[Sequence[Running], torch.Tensor], torch.Tensor]  # as Sampler.choose
+Choose = Callable[[Sequence[RunningRequest], torch.Tensor], torch.Tensor]  # as Sampler.choose
 
 
-def choose_each(running: Sequence[Running], logits: torch.Tensor) -> torch.Tensor:
+def choose_each(running: Sequence[RunningRequest], logits: torch.Tensor) -> torch.Tensor:
     """As `Sampler.choose`, for requests of which each has a sampler of its own."""
     alike: dict[Hashable, list[int]] = {}
     for row, each in enumerate(running):
@@ -190,7 +198,7 @@ def _have_distributions(scores: torch.Tensor) -> torch.Tensor:
     return scores.logsumexp(dim=-1).isfinite()
 
 
-def _warpers(sampling: Sampling) -> list[LogitsProcessor]:
+def _warpers(sampling: SamplingParams) -> list[LogitsProcessor]:
     """In the order in which transformers applies them; they do nothing for the likeliest token."""
     if sampling.temperature == 0:
         return []
@@ -206,7 +214,7 @@ def _warpers(sampling: Sampling) -> list[LogitsProcessor]:
     return found
 
 
-def _penalized(running: Sequence[Running], scores: torch.Tensor, penalty: float) -> torch.Tensor:
+def _penalized(running: Sequence[RunningRequest], scores: torch.Tensor, penalty: float) -> torch.Tensor:
     """Tokens of prompt and answer so far become less likely.
 
     Keskar et al., CTRL, 2019 (arXiv:1909.05858).
@@ -219,7 +227,9 @@ def _penalized(running: Sequence[Running], scores: torch.Tensor, penalty: float)
     return scores
 
 
-def _made_rarer(running: Sequence[Running], scores: torch.Tensor, frequency: float, presence: float) -> torch.Tensor:
+def _made_rarer(
+    running: Sequence[RunningRequest], scores: torch.Tensor, frequency: float, presence: float
+) -> torch.Tensor:
     """The tokens of the answer so far lose `frequency` for each time they occur, and `presence` once."""
     scores = scores.clone()
     for row, each in enumerate(running):

@@ -21,14 +21,14 @@ from workers.trainers.inference.engine.interface import (
     Likelihood,
     Pooling,
     Prompt,
-    Refused,
-    Sampling,
+    RequestRefused,
+    SamplingParams,
     Scores,
     TokenIds,
     never,
 )
 from workers.trainers.inference.engine.loading import describe
-from workers.trainers.inference.engine.refusing import Limits, answer_accepted
+from workers.trainers.inference.engine.refusing import EngineLimits, answer_accepted
 
 AT_A_TIME = 16  # prompts or texts of one request
 _SEEDS = 1 << 53  # larger numbers lose precision in other parsers of JSON
@@ -49,7 +49,7 @@ class ServiceEngine:
         self._service = service
         self._ask = ask
         self._model = describe(spec)
-        self._limits = Limits(self._model.context, self._model.vocabulary)
+        self._limits = EngineLimits(self._model.context, self._model.vocabulary)
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase:
@@ -60,8 +60,8 @@ class ServiceEngine:
         return self._limits.context
 
     def generate(
-        self, prompts: Sequence[Prompt], sampling: Sampling, interrupted: Callable[[], bool] = never
-    ) -> list[Completion | Refused]:
+        self, prompts: Sequence[Prompt], sampling: SamplingParams, interrupted: Callable[[], bool] = never
+    ) -> list[Completion | RequestRefused]:
         """Raises Interrupted, InvalidConfig and ServiceUnavailable."""
         if sampling.response_format:
             raise InvalidConfig("task.response_format: a service is asked for completions, which have none")
@@ -75,7 +75,7 @@ class ServiceEngine:
 
     def embeddings(
         self, texts: Sequence[TokenIds], pooling: Pooling, interrupted: Callable[[], bool] = never
-    ) -> list[NDArray[np.float32] | Refused]:
+    ) -> list[NDArray[np.float32] | RequestRefused]:
         """Pooled as the service does; ``pooling`` is that of its model. Raises Interrupted and ServiceUnavailable."""
         del pooling
         return answer_accepted(
@@ -84,11 +84,13 @@ class ServiceEngine:
 
     def likelihoods(
         self, continuations: Sequence[Continuation], interrupted: Callable[[], bool] = never
-    ) -> list[Likelihood | Refused]:
+    ) -> list[Likelihood | RequestRefused]:
         del continuations, interrupted
         self._refuse("likelihoods")
 
-    def scores(self, texts: Sequence[TokenIds], interrupted: Callable[[], bool] = never) -> list[Scores | Refused]:
+    def scores(
+        self, texts: Sequence[TokenIds], interrupted: Callable[[], bool] = never
+    ) -> list[Scores | RequestRefused]:
         del texts, interrupted
         self._refuse("scores")
 
@@ -104,22 +106,24 @@ class ServiceEngine:
         size: int,
         answer: Callable[[Sequence[_Request]], list[_Answer]],
         interrupted: Callable[[], bool],
-    ) -> list[_Answer | Refused]:
+    ) -> list[_Answer | RequestRefused]:
         """Answers in the order of the requests, which are sent ``size`` at a time and a few of those together."""
         parts = [requests[begin : begin + size] for begin in range(0, len(requests), size)]
-        work: list[Callable[[], list[_Answer | Refused]]] = [partial(self._answered, part, answer) for part in parts]
+        work: list[Callable[[], list[_Answer | RequestRefused]]] = [
+            partial(self._answered, part, answer) for part in parts
+        ]
         return [each for found in in_order(work, interrupted) for each in found]
 
     def _answered(
         self, part: Sequence[_Request], answer: Callable[[Sequence[_Request]], list[_Answer]]
-    ) -> list[_Answer | Refused]:
+    ) -> list[_Answer | RequestRefused]:
         """Of a part that is refused each request is sent alone, so that only the wrong ones are refused."""
         try:
             return [*answer(part)]
         except NotAnswered as error:
             self._raise_of_all(error)
             if len(part) == 1:
-                return [Refused(code="REFUSED", message=f"the service {self._service}: {error.message}")]
+                return [RequestRefused(code="REFUSED", message=f"the service {self._service}: {error.message}")]
         return [each for request in part for each in self._answered([request], answer)]
 
     def _raise_of_all(self, error: NotAnswered) -> None:
@@ -133,7 +137,7 @@ class ServiceEngine:
         if cause is Cause.NO_SUCH_MODEL:
             raise InvalidConfig(f"model.service: {what}") from error
 
-    def _completions(self, prompts: Sequence[Prompt], sampling: Sampling) -> list[Completion]:
+    def _completions(self, prompts: Sequence[Prompt], sampling: SamplingParams) -> list[Completion]:
         body = {
             "prompt": [list(each.tokens) for each in prompts],
             "seed": prompts[0].seed % _SEEDS,
@@ -142,7 +146,7 @@ class ServiceEngine:
         answer = self._ask("/v1/completions", {"model": self._service, **body})
         return [self._completion(each, sampling) for each in sorted(answer["choices"], key=itemgetter("index"))]
 
-    def _completion(self, choice: Mapping[str, Any], sampling: Sampling) -> Completion:
+    def _completion(self, choice: Mapping[str, Any], sampling: SamplingParams) -> Completion:
         logprobs = choice.get("logprobs") or {}
         return Completion(
             text=choice["text"],
@@ -171,7 +175,7 @@ class ServiceEngine:
         ]
 
 
-def _options(sampling: Sampling) -> dict[str, Any]:
+def _options(sampling: SamplingParams) -> dict[str, Any]:
     """Fields of a request, all of them: a service may have defaults of its own."""
     return {
         "max_tokens": sampling.max_new_tokens,

@@ -14,8 +14,8 @@ from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerB
 from workers.rank.run_context import RunSpec
 from workers.trainers.failures import InvalidConfig
 from workers.trainers.inference.engine.classification import Classification
-from workers.trainers.inference.engine.embedding import Embedding
-from workers.trainers.inference.engine.generation import Generation, generation_of
+from workers.trainers.inference.engine.embedding import Embedder
+from workers.trainers.inference.engine.generation import GenerationBackend, generation_of
 from workers.trainers.inference.engine.interface import (
     Completion,
     Continuation,
@@ -23,17 +23,17 @@ from workers.trainers.inference.engine.interface import (
     Pair,
     Pooling,
     Prompt,
-    Refused,
-    Sampling,
+    RequestRefused,
+    SamplingParams,
     Scores,
     TokenIds,
     never,
 )
-from workers.trainers.inference.engine.likelihood import Likelihoods, Measured, measured
+from workers.trainers.inference.engine.likelihood import Likelihoods, MeasuredTokens, measured
 from workers.trainers.inference.engine.loading import CLASSIFIER, ENCODER, GENERATOR, Loaded, context_length, load
 from workers.trainers.inference.engine.prompt_reading import PromptReading
-from workers.trainers.inference.engine.refusing import Limits, answer_accepted
-from workers.trainers.inference.engine.sampling import Asked, Sampler
+from workers.trainers.inference.engine.refusing import EngineLimits, answer_accepted
+from workers.trainers.inference.engine.sampling import SampledPrompt, Sampler
 from workers.trainers.inference.engine.structured import Grammars
 
 
@@ -46,12 +46,12 @@ class TransformersEngine:
         self._ends = _ends(self._loaded)
         # The model's own sampling settings would be added to those of a request.
         self._loaded.model.generation_config = GenerationConfig()  # type: ignore[no-untyped-call]
-        self._limits = Limits(context_length(self._loaded), _vocabulary(self._loaded.model))
+        self._limits = EngineLimits(context_length(self._loaded), _vocabulary(self._loaded.model))
         self._padding = self.tokenizer.pad_token_id or 0
         self._gpu_share = spec.gpu_memory_fraction * (spec.gpu_memory_percent or 100) / 100
         self._ram_mb = spec.ram_mb
         self._grammars = Grammars(self.tokenizer, self._ends)
-        self._generation: Generation | None = None  # found out by the first call
+        self._generation: GenerationBackend | None = None  # found out by the first call
         # The library collects garbage after each call, which takes longer than the call when it searches all modules.
         gc.freeze()
 
@@ -74,15 +74,15 @@ class TransformersEngine:
         return self._limits.context
 
     def generate(
-        self, prompts: Sequence[Prompt], sampling: Sampling, interrupted: Callable[[], bool] = never
-    ) -> list[Completion | Refused]:
+        self, prompts: Sequence[Prompt], sampling: SamplingParams, interrupted: Callable[[], bool] = never
+    ) -> list[Completion | RequestRefused]:
         """Raises Interrupted, and InvalidConfig when the model does not generate."""
         sampler = self.sampler(sampling)
-        return self.generate_each([Asked(each, sampler) for each in prompts], interrupted)
+        return self.generate_each([SampledPrompt(each, sampler) for each in prompts], interrupted)
 
     def generate_each(
-        self, asked: Sequence[Asked], interrupted: Callable[[], bool] = never
-    ) -> list[Completion | Refused]:
+        self, asked: Sequence[SampledPrompt], interrupted: Callable[[], bool] = never
+    ) -> list[Completion | RequestRefused]:
         """As `generate`, for prompts of which each has a sampler of its own."""
         generation = self.generation()
         limits = self.limits(generation)
@@ -101,31 +101,31 @@ class TransformersEngine:
     def generates(self) -> bool:
         return self._loaded.kind == GENERATOR
 
-    def generation(self) -> Generation:
+    def generation(self) -> GenerationBackend:
         """How this model generates, which the first call finds out. Raises InvalidConfig when it does not."""
         self._need(GENERATOR, "generates text")
         if self._generation is None:
             self._generation = generation_of(self.model, self.tokenizer, self._ends, self._gpu_share, self._ram_mb)
         return self._generation
 
-    def sampler(self, sampling: Sampling, *, is_shared: bool = False) -> Sampler:
+    def sampler(self, sampling: SamplingParams, *, is_shared: bool = False) -> Sampler:
         """``is_shared``: its steps are those of other requests, too. Raises InvalidConfig for a response format that
         can't be applied.
         """
         grammar = self._grammars.of(sampling.response_format, is_shared=is_shared)
         return Sampler(sampling, self.tokenizer, self._ends, grammar)
 
-    def limits(self, generation: Generation | None) -> Limits:
+    def limits(self, generation: GenerationBackend | None) -> EngineLimits:
         """Of prompts with their answers; None: of texts that are only read."""
         return replace(self._limits, held=generation.longest) if generation else self._limits
 
     def likelihoods(
         self, continuations: Sequence[Continuation], interrupted: Callable[[], bool] = never
-    ) -> list[Likelihood | Refused]:
+    ) -> list[Likelihood | RequestRefused]:
         """Raises Interrupted, and InvalidConfig when the model is no language model."""
         self._need(GENERATOR, "is a language model")
 
-        def refuse(request: Measured) -> Refused | None:
+        def refuse(request: MeasuredTokens) -> RequestRefused | None:
             return self._limits.refuse(request.read) or self._limits.refuse(request.tokens[-1:])
 
         requests = [measured(each, self.tokenizer) for each in continuations]
@@ -139,13 +139,17 @@ class TransformersEngine:
         size = self.generation().size
         return PromptReading(self.model, tokens, top, size.step_tokens if size else None)
 
-    def scores(self, texts: Sequence[TokenIds], interrupted: Callable[[], bool] = never) -> list[Scores | Refused]:
+    def scores(
+        self, texts: Sequence[TokenIds], interrupted: Callable[[], bool] = never
+    ) -> list[Scores | RequestRefused]:
         """Raises Interrupted, and InvalidConfig when the model has no head for scores."""
         self._need(CLASSIFIER, "gives scores (a reward model or a sequence classifier)")
         classification = Classification(self.model, self._padding)
         return answer_accepted(texts, self._limits.refuse, lambda accepted: classification(accepted, interrupted))
 
-    def pair_scores(self, pairs: Sequence[Pair], interrupted: Callable[[], bool] = never) -> list[Scores | Refused]:
+    def pair_scores(
+        self, pairs: Sequence[Pair], interrupted: Callable[[], bool] = never
+    ) -> list[Scores | RequestRefused]:
         """As `scores`, of pairs of texts."""
         self._need(CLASSIFIER, "gives scores (a reward model or a sequence classifier)")
         classification = Classification(self.model, self._padding)
@@ -157,9 +161,9 @@ class TransformersEngine:
 
     def embeddings(
         self, texts: Sequence[TokenIds], pooling: Pooling, interrupted: Callable[[], bool] = never
-    ) -> list[NDArray[np.float32] | Refused]:
+    ) -> list[NDArray[np.float32] | RequestRefused]:
         """Raises Interrupted and InvalidConfig."""
-        embedding = Embedding(self.model, self._padding)
+        embedding = Embedder(self.model, self._padding)
         return answer_accepted(texts, self._limits.refuse, lambda accepted: embedding(accepted, pooling, interrupted))
 
     def close(self) -> None:

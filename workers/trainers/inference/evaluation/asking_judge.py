@@ -7,13 +7,13 @@ from typing import Any
 
 from app.domain.evaluations import verdicts
 from app.domain.evaluations.judging import JUDGE, judge_of
-from app.domain.evaluations.verdicts import Form, Search, Verdict
+from app.domain.evaluations.verdicts import JudgeVerdict, Search, VerdictForm
 from workers.rank.run_context import NotAnswered
 from workers.trainers.answer_statuses import Cause, cause_of
 from workers.trainers.asking_in_order import in_order
 from workers.trainers.failures import InvalidConfig, TrainingFailure
 from workers.trainers.inference.engine.interface import LENGTH, Interrupted
-from workers.trainers.inference.evaluation.measure import Task
+from workers.trainers.inference.evaluation.measure import BenchmarkTask
 
 _PATH = "/v1/chat/completions"
 _SEEDS = 1 << 53  # as many as requests may name
@@ -29,7 +29,7 @@ class JudgeUnavailable(TrainingFailure):
 class Judge:
     """The model that the benchmark names, asked without randomness."""
 
-    def __init__(self, task: Task, form: Form, search: Search | None) -> None:
+    def __init__(self, task: BenchmarkTask, form: VerdictForm, search: Search | None) -> None:
         values = task.parameters
         self._task, self._form, self._search = task, form, search
         self._name, self._at_once = judge_of(values), int(values["at_once"])
@@ -48,18 +48,18 @@ class Judge:
         except NotAnswered as error:
             raise self._is_wrong(error) from error
 
-    def verdicts(self, requests: Sequence[tuple[str, int]]) -> Generator[Verdict]:
+    def verdicts(self, requests: Sequence[tuple[str, int]]) -> Generator[JudgeVerdict]:
         """One for each (text, seed), in their order. Raises Interrupted, InvalidConfig and JudgeUnavailable."""
         work = [partial(self._verdict, *each) for each in requests]
         return in_order(work, self._task.interrupted, at_once=self._at_once)
 
-    def _verdict(self, text: str, seed: int) -> Verdict:
+    def _verdict(self, text: str, seed: int) -> JudgeVerdict:
         try:
             answer = self._answer(text, seed)
         except NotAnswered as error:
             if cause_of(error.http_status) in (Cause.NO_SUCH_MODEL, Cause.AWAY):
                 raise self._is_wrong(error) from error
-            return Verdict(problem=f"the request was refused: {error.message} ({error.http_status})")
+            return JudgeVerdict(problem=f"the request was refused: {error.message} ({error.http_status})")
         said, is_cut = _said(answer)
         found = verdicts.read(said, self._form, self._search, is_cut=is_cut)
         return replace(found, fingerprint=str(answer.get("system_fingerprint") or ""))

@@ -7,12 +7,11 @@ from app.domain.evaluations.samples import Sample, digest
 from app.domain.spec.inference import GENERATE
 from workers.trainers.data.shapes import Record
 from workers.trainers.inference.engine.interface import Continuation, Likelihood
+from workers.trainers.inference.evaluation.choice_columns import ChoiceColumns
 from workers.trainers.inference.evaluation.dataset import Dataset
-from workers.trainers.inference.evaluation.measure import Measured, Task
+from workers.trainers.inference.evaluation.measure import BenchmarkTask, Measurement
 from workers.trainers.inference.inputs import InputRow
 from workers.trainers.inference.tokens import TaskTokens, Unanswerable
-
-_FEWEST = 2
 
 
 @dataclass(frozen=True)
@@ -24,7 +23,7 @@ class _Question:
     continuations: tuple[Continuation, ...]
 
 
-def measure(task: Task) -> Measured:
+def measure(task: BenchmarkTask) -> Measurement:
     """As `measure.Measure`."""
     dataset = Dataset(task.spec, task.benchmark)
     asking = _Asking(task, dataset)
@@ -33,7 +32,7 @@ def measure(task: Task) -> Measured:
     answers = iter(task.engine.likelihoods(requests, task.interrupted))
     found = [[dataset.accepted(each.row, next(answers)) for _ in each.continuations] for each in questions]
     prompts = task.engine.tokenizer.batch_decode([list(each.continuations[0].context) for each in questions])
-    return Measured(
+    return Measurement(
         samples=[_sample(*each) for each in zip(questions, found, prompts, strict=True)],
         prompt_tokens=sum(len(each.context) + len(each.tokens) for each in requests),
     )
@@ -42,38 +41,21 @@ def measure(task: Task) -> Measured:
 class _Asking:
     """Makes questions of records."""
 
-    def __init__(self, task: Task, dataset: Dataset) -> None:
+    def __init__(self, task: BenchmarkTask, dataset: Dataset) -> None:
         values = task.parameters
         self._dataset = dataset
-        self._choices, self._answer, self._separator = values["choices"], values["answer"], values["separator"]
+        self._columns, self._separator = ChoiceColumns(dataset, values), values["separator"]
         self._tokenizer = task.engine.tokenizer
         self._tokens = TaskTokens(task.engine.tokenizer, task.spec, task.engine.context_length)
 
     def question(self, row: InputRow, record: Record) -> _Question:
         """Raises DataInvalid."""
-        choices = self._dataset.column(row, record, self._choices)
-        if (
-            not isinstance(choices, list)
-            or len(choices) < _FEWEST
-            or not all(isinstance(c, str) and c for c in choices)
-        ):
-            raise self._dataset.invalid(row, f"column {self._choices} must be a list of two or more texts")
-        right = self._right(row, record, choices)
+        choices, right = self._columns.read(row, record)
         try:
             continuations = tuple(self._continuation(record, choice) for choice in choices)
         except Unanswerable as error:
             raise self._dataset.invalid(row, error.message) from error
-        return _Question(row, record, tuple(choices), right, continuations)
-
-    def _right(self, row: InputRow, record: Record, choices: Sequence[str]) -> int:
-        answer = self._dataset.column(row, record, self._answer)
-        if isinstance(answer, str) and answer in choices:
-            return choices.index(answer)
-        if isinstance(answer, int) and not isinstance(answer, bool) and 0 <= answer < len(choices):
-            return answer
-        raise self._dataset.invalid(
-            row, f"column {self._answer} must be one of the choices, or the number of one from 0 to {len(choices) - 1}"
-        )
+        return _Question(row, record, choices, right, continuations)
 
     def _continuation(self, record: Record, choice: str) -> Continuation:
         if isinstance(record["prompt"], str):

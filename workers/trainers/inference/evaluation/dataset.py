@@ -11,9 +11,9 @@ from workers.trainers.data.reading import where
 from workers.trainers.data.records import nothing_in
 from workers.trainers.data.selection import selected
 from workers.trainers.data.shapes import Record, RecordMapper
-from workers.trainers.data.sources import Source, sources_of
+from workers.trainers.data.sources import DataSource, sources_of
 from workers.trainers.failures import DataInvalid, InvalidConfig
-from workers.trainers.inference.engine.interface import Refused
+from workers.trainers.inference.engine.interface import RequestRefused
 from workers.trainers.inference.inputs import InputRow
 
 Answer = TypeVar("Answer")
@@ -28,7 +28,7 @@ class Dataset:
             raise InvalidConfig(f"benchmark {benchmark.name}: it has no dataset; name one in benchmarks.dataset")
         self.benchmark = benchmark
         self.mapping = data_config(spec).preprocess.field_mapping
-        self.source: Source = sources[benchmark.dataset]
+        self.source: DataSource = sources[benchmark.dataset]
 
     def records(self, method: str) -> list[tuple[InputRow, Record]]:
         """The selected rows and their records, shaped as those of the method. Raises DataNotFound and DataInvalid."""
@@ -55,9 +55,9 @@ class Dataset:
         """The error that names benchmark, record and rule."""
         return DataInvalid(f"benchmark {self.benchmark.name}: record {row.index} ({row.where}): {rule}")
 
-    def accepted(self, row: InputRow, answer: Answer | Refused) -> Answer:
+    def accepted(self, row: InputRow, answer: Answer | RequestRefused) -> Answer:
         """The engine's answer. Raises DataInvalid for one it refused: figures of fewer records would be others."""
-        if isinstance(answer, Refused):
+        if isinstance(answer, RequestRefused):
             raise self.invalid(row, f"{answer.message} ({answer.code}); or leave it out with the dataset's filters")
         return answer
 

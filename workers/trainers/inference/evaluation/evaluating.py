@@ -9,14 +9,14 @@ from workers.rank.run_context import Result, RunContext
 from workers.trainers.distributed import wait_for_all
 from workers.trainers.failures import InvalidConfig
 from workers.trainers.inference.advancing import Advancing
-from workers.trainers.inference.claims import Claims
 from workers.trainers.inference.engine.interface import Engine, Interrupted
 from workers.trainers.inference.engines import load_engine
 from workers.trainers.inference.evaluation.delivery import BenchmarkDelivery
-from workers.trainers.inference.evaluation.measure import Measured, Task
+from workers.trainers.inference.evaluation.measure import BenchmarkTask, Measurement
 from workers.trainers.inference.evaluation.measures import measure_of
 from workers.trainers.inference.evaluation.results import Figures, figures_of, read_figures, write_part, write_results
 from workers.trainers.inference.section import inference_of
+from workers.trainers.inference.shard_claims import Claims
 
 _POLL_SECONDS = 0.1  # for benchmarks of other ranks
 
@@ -75,7 +75,7 @@ class EvaluationTrainer:
             output="" if stopped else str(self._export(delivery)),
         )
 
-    def _finished(self, advance: Callable[[int], None]) -> Iterator[tuple[Figures, Measured]]:
+    def _finished(self, advance: Callable[[int], None]) -> Iterator[tuple[Figures, Measurement]]:
         """The benchmarks that this rank measures, until there is none left or a stop is requested."""
         for number in self._pending:
             if self._stops():
@@ -86,12 +86,12 @@ class EvaluationTrainer:
                 except Interrupted:
                     return
 
-    def _measured(self, number: int, advance: Callable[[int], None]) -> tuple[Figures, Measured]:
+    def _measured(self, number: int, advance: Callable[[int], None]) -> tuple[Figures, Measurement]:
         if self._engine is None:
             raise RuntimeError("an engine is loaded whenever benchmarks are left")
         benchmark, seed = self._section.benchmarks[number], self._section.seed
         interrupted = Advancing(self._stops, advance)
-        task = Task(
+        task = BenchmarkTask(
             spec=self.context.spec,
             engine=self._engine,
             benchmark=benchmark,

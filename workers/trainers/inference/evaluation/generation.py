@@ -6,11 +6,11 @@ from typing import TypeVar
 from app.domain.evaluations.samples import Sample, digest
 from app.domain.spec.inference import GENERATE
 from workers.trainers.data.shapes import Record
-from workers.trainers.inference.engine.interface import Completion, Prompt, Sampling, TokenIds
+from workers.trainers.inference.engine.interface import Completion, Prompt, SamplingParams, TokenIds
 from workers.trainers.inference.evaluation.dataset import Dataset
-from workers.trainers.inference.evaluation.measure import Measured, Task
+from workers.trainers.inference.evaluation.measure import BenchmarkTask, Measurement
 from workers.trainers.inference.evaluation.scorers import scorer_of
-from workers.trainers.inference.evaluation.scoring import Answered, Scored
+from workers.trainers.inference.evaluation.scoring import AnsweredRecord, Scored
 from workers.trainers.inference.inputs import InputRow
 from workers.trainers.inference.seeds import sample_seed
 from workers.trainers.inference.tokens import TaskTokens, Unanswerable
@@ -20,7 +20,7 @@ _RECORDS_AT_ONCE = 512
 Item = TypeVar("Item")
 
 
-def measure(task: Task) -> Measured:
+def measure(task: BenchmarkTask) -> Measurement:
     """As `measure.Measure`."""
     dataset = Dataset(task.spec, task.benchmark)
     records = dataset.records(GENERATE)
@@ -29,10 +29,10 @@ def measure(task: Task) -> Measured:
     tokens = TaskTokens(task.engine.tokenizer, task.spec, task.engine.context_length)
     prompts = [_prompt(dataset, tokens, *each) for each in records]
     completions = _completions(task, dataset, records, prompts)
-    answered = [Answered(row, record, found) for (row, record), found in zip(records, completions, strict=True)]
+    answered = [AnsweredRecord(row, record, found) for (row, record), found in zip(records, completions, strict=True)]
     scored = scorer(answered)
     texts = task.engine.tokenizer.batch_decode([list(each) for each in prompts])
-    return Measured(
+    return Measurement(
         samples=[_sample(*each) for each in zip(answered, scored, texts, strict=True)],
         prompt_tokens=sum(map(len, prompts)),
         completion_tokens=sum(len(each.tokens) for each in completions),
@@ -47,7 +47,7 @@ def _prompt(dataset: Dataset, tokens: TaskTokens, row: InputRow, record: Record)
 
 
 def _completions(
-    task: Task, dataset: Dataset, records: Sequence[tuple[InputRow, Record]], prompts: Sequence[TokenIds]
+    task: BenchmarkTask, dataset: Dataset, records: Sequence[tuple[InputRow, Record]], prompts: Sequence[TokenIds]
 ) -> list[Completion]:
     sampling, found = sampling_of(task), []
     for chunk in _chunks(list(zip((row for row, _ in records), prompts, strict=True))):
@@ -57,10 +57,10 @@ def _completions(
     return found
 
 
-def sampling_of(task: Task) -> Sampling:
+def sampling_of(task: BenchmarkTask) -> SamplingParams:
     """By the parameters of the benchmark."""
     values = task.parameters
-    return Sampling(
+    return SamplingParams(
         max_new_tokens=values["max_new_tokens"],
         temperature=float(values["temperature"]),
         top_p=float(values["top_p"]),
@@ -76,7 +76,7 @@ def _chunks(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
         yield items[first : first + _RECORDS_AT_ONCE]
 
 
-def _sample(answered: Answered, scored: Scored, prompt: str) -> Sample:
+def _sample(answered: AnsweredRecord, scored: Scored, prompt: str) -> Sample:
     record, completion = answered.record, answered.completion
     return Sample(
         index=answered.row.index,

@@ -8,7 +8,7 @@ from typing import Any
 from app.domain.evaluations import judge_prompts, verdicts
 from app.domain.evaluations.judge_prompts import ANSWER, ANSWER_A, ANSWER_B, PROMPT, REFERENCE
 from app.domain.evaluations.judging import JUDGE, UNJUDGED, is_pairwise, judge_of
-from app.domain.evaluations.verdicts import Search, Verdict
+from app.domain.evaluations.verdicts import JudgeVerdict, Search
 from app.domain.spec.hyperparameters.parsing import InvalidHyperparameter
 from app.patterns.benchmarks import NO_GROUP
 from app.patterns.rewards import compiled
@@ -16,8 +16,8 @@ from workers.trainers.data.shapes import Record
 from workers.trainers.failures import InvalidConfig
 from workers.trainers.inference.evaluation.asking_judge import Judge
 from workers.trainers.inference.evaluation.dataset import Dataset
-from workers.trainers.inference.evaluation.measure import Task
-from workers.trainers.inference.evaluation.scoring import Answered, Located, Scored
+from workers.trainers.inference.evaluation.measure import BenchmarkTask
+from workers.trainers.inference.evaluation.scoring import AnsweredRecord, Located, Scored
 from workers.trainers.inference.inputs import InputRow
 from workers.trainers.inference.seeds import sample_seed
 
@@ -28,7 +28,7 @@ _OF_MARKS = 2  # in place of the order, 0 or 1, of a request
 class JudgeScorer:
     """Asks the judge once for each answer, or twice where there is a baseline. Raises InvalidConfig."""
 
-    def __init__(self, task: Task, dataset: Dataset) -> None:
+    def __init__(self, task: BenchmarkTask, dataset: Dataset) -> None:
         values = task.parameters
         self._dataset, self._seed, self._values = dataset, task.seed, values
         self._form = verdicts.form_of(values)
@@ -43,7 +43,7 @@ class JudgeScorer:
             self._requests(row, record, "")
         self._judge.check()
 
-    def __call__(self, answered: Sequence[Answered]) -> list[Scored]:
+    def __call__(self, answered: Sequence[AnsweredRecord]) -> list[Scored]:
         requests = [
             (text, sample_seed(self._seed, each.row.index, order))
             for each in answered
@@ -58,7 +58,7 @@ class JudgeScorer:
                 self._refuse_many(found, answered, unjudged)
         return found
 
-    def _scored(self, each: Answered, given: Sequence[Verdict]) -> Scored:
+    def _scored(self, each: AnsweredRecord, given: Sequence[JudgeVerdict]) -> Scored:
         target = self._values[_BASELINE] or self._values[REFERENCE]
         return Scored(
             verdicts.scores(self._form, given),
@@ -66,7 +66,7 @@ class JudgeScorer:
             {"judge": judge_of(self._values), "verdicts": [verdict.to_json() for verdict in given]},
         )
 
-    def _refuse_many(self, found: Sequence[Scored], answered: Sequence[Answered], unjudged: int) -> None:
+    def _refuse_many(self, found: Sequence[Scored], answered: Sequence[AnsweredRecord], unjudged: int) -> None:
         """Raise DataInvalid once too many samples have no verdict: a mean over the rest would flatter the model."""
         most = float(self._values["max_share"]) * len(answered)
         if unjudged <= most and unjudged < len(answered):

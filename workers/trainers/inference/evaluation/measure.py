@@ -13,7 +13,7 @@ from workers.trainers.inference.engine.interface import Engine
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task:
+class BenchmarkTask:
     """A benchmark to measure with a loaded engine. ``interrupted`` is asked between batches.
 
     ``ask`` asks a model that the job's document names, as `RunContext.ask`.
@@ -33,7 +33,7 @@ class Task:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
+class Measurement:
     """``values`` replaces what would be computed from the samples, where that is another figure in its last bits.
 
     ``estimates`` are all figures of a benchmark that knows its metrics only when it has measured.
@@ -47,4 +47,4 @@ class Measured:
 
 
 # Raises Interrupted, DataNotFound, DataInvalid, InvalidConfig, RewardFailed, JudgeUnavailable.
-Measure = Callable[[Task], Measured]
+Measure = Callable[[BenchmarkTask], Measurement]

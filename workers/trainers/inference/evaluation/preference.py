@@ -13,13 +13,13 @@ from workers.trainers.data.tokenizing import RecordTokenizer
 from workers.trainers.failures import DataInvalid
 from workers.trainers.inference.engine.interface import Continuation
 from workers.trainers.inference.evaluation.dataset import Dataset
-from workers.trainers.inference.evaluation.measure import Measured, Task
+from workers.trainers.inference.evaluation.measure import BenchmarkTask, Measurement
 from workers.trainers.inference.inputs import InputRow
 
 _CLASSIFIER = "ForSequenceClassification"
 
 
-def measure(task: Task) -> Measured:
+def measure(task: BenchmarkTask) -> Measurement:
     """As `measure.Measure`."""
     dataset = Dataset(task.spec, task.benchmark)
     judges = is_reward_model(task)
@@ -27,20 +27,20 @@ def measure(task: Task) -> Measured:
     pairs = _pairs(task, dataset, records, judges=judges)
     values = _rewards(task, dataset, records, pairs) if judges else _logprobs(task, dataset, records, pairs)
     prompts = task.engine.tokenizer.batch_decode([each.prompt_ids for each in pairs])
-    return Measured(
+    return Measurement(
         samples=[_sample(*each) for each in zip(records, values, prompts, strict=True)],
         prompt_tokens=sum(2 * len(pair.prompt_ids) + len(pair.chosen_ids) + len(pair.rejected_ids) for pair in pairs),
     )
 
 
-def is_reward_model(task: Task) -> bool:
+def is_reward_model(task: BenchmarkTask) -> bool:
     """Whether the engine's model gives scores instead of tokens."""
     model: Any = getattr(task.engine, "model", None)
     return type(model).__name__.endswith(_CLASSIFIER)
 
 
 def _pairs(
-    task: Task, dataset: Dataset, records: Sequence[tuple[InputRow, Record]], *, judges: bool
+    task: BenchmarkTask, dataset: Dataset, records: Sequence[tuple[InputRow, Record]], *, judges: bool
 ) -> list[EncodedPair]:
     """Tokens as trainings on preferences have them, cut at data_config.max_seq_length."""
     values = {ALGORITHM: REWARD_MODELLING} if judges else {}
@@ -59,7 +59,7 @@ def _pairs(
 
 
 def _logprobs(
-    task: Task, dataset: Dataset, records: Sequence[tuple[InputRow, Record]], pairs: Sequence[EncodedPair]
+    task: BenchmarkTask, dataset: Dataset, records: Sequence[tuple[InputRow, Record]], pairs: Sequence[EncodedPair]
 ) -> list[tuple[float, float]]:
     requests = [
         Continuation(context=tuple(pair.prompt_ids), tokens=tuple(answer))
@@ -74,7 +74,7 @@ def _logprobs(
 
 
 def _rewards(
-    task: Task, dataset: Dataset, records: Sequence[tuple[InputRow, Record]], pairs: Sequence[EncodedPair]
+    task: BenchmarkTask, dataset: Dataset, records: Sequence[tuple[InputRow, Record]], pairs: Sequence[EncodedPair]
 ) -> list[tuple[float, float]]:
     texts = [(*pair.prompt_ids, *answer) for pair in pairs for answer in (pair.chosen_ids, pair.rejected_ids)]
     answers = iter(task.engine.scores(texts, task.interrupted))

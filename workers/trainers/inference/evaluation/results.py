@@ -15,8 +15,8 @@ from app.domain.spec.frameworks.requirements import EVALUATE
 from app.domain.spec.inference import LM_EVAL, Benchmark
 from trainyard.protocol.checkpoint_manifest import CorruptCheckpoint
 from workers.rank.run_context import RunSpec
-from workers.trainers.inference.evaluation.measure import Measured
-from workers.trainers.inference.manifest import described_model
+from workers.trainers.inference.evaluation.measure import Measurement
+from workers.trainers.inference.output_manifest import described_model
 from workers.trainers.inference.section import inference_of
 
 _LIBRARIES = ("torch", "transformers", "tokenizers")
@@ -54,7 +54,7 @@ class Figures:
         }
 
 
-def figures_of(number: int, benchmark: Benchmark, measured: Measured, seconds: float, seed: int) -> Figures:
+def figures_of(number: int, benchmark: Benchmark, measured: Measurement, seconds: float, seed: int) -> Figures:
     """The metrics of the benchmark over all samples that have them, or those that it has found itself."""
     metrics = dict(measured.estimates)
     for metric in catalog.as_measured(benchmark.name, benchmark.parameters).metrics:
@@ -78,7 +78,7 @@ def figures_file(number: int) -> str:
     return f"figures-{number:05}.json"
 
 
-def write_part(directory: Path, figures: Figures, measured: Measured) -> None:
+def write_part(directory: Path, figures: Figures, measured: Measurement) -> None:
     """Fill a new ``directory`` with the files of one benchmark."""
     directory.mkdir(parents=True)
     # A lone surrogate, which UTF-8 can't hold, becomes an escape of JSON.

@@ -10,17 +10,19 @@ from app.domain.evaluations.catalog import CUSTOM, REWARD
 from app.domain.evaluations.judging import JUDGE
 from app.domain.evaluations.samples import Score
 from app.domain.spec.hyperparameters.parsing import InvalidHyperparameter
-from app.domain.spec.hyperparameters.rlhf import REWARD_MODEL
+from app.domain.spec.hyperparameters.rlhf import REGEX, REWARD_MODEL
 from app.domain.text_metrics import bleu, rouge
 from app.patterns.rewards import compiled
 from workers.trainers.data.shapes import Record
 from workers.trainers.inference.evaluation.dataset import Dataset
-from workers.trainers.inference.evaluation.measure import Task
-from workers.trainers.inference.evaluation.scoring import Answered, Located, Scored, Scorer
+from workers.trainers.inference.evaluation.measure import BenchmarkTask
+from workers.trainers.inference.evaluation.scoring import AnsweredRecord, Located, Scored, Scorer
 from workers.trainers.inference.inputs import InputRow
 
+_JSON_VALID = "json_valid"
 
-def scorer_of(task: Task, dataset: Dataset) -> Scorer:
+
+def scorer_of(task: BenchmarkTask, dataset: Dataset) -> Scorer:
     """The scorer of a benchmark. Raises InvalidConfig, ModelNotFound, and RewardFailed for what can't be loaded."""
     family = task.benchmark.name.partition(":")[0]
     if family == REWARD and task.parameters[REWARD_MODEL] is not None:
@@ -37,11 +39,17 @@ def scorer_of(task: Task, dataset: Dataset) -> Scorer:
         from workers.trainers.inference.evaluation.user_scorers import CustomScorer, RewardScorer  # noqa: PLC0415
 
         return CustomScorer(task, dataset) if family == CUSTOM else RewardScorer(task, dataset)
-    if family == "json_valid":
-        return _Valid(object_only=task.parameters["object_only"])
-    if family == "regex":
-        return _Matching(dataset, task.parameters)
-    return _Compared(dataset, family, task.parameters)
+    return comparing(dataset, task.parameters)
+
+
+def comparing(dataset: Dataset, parameters: Mapping[str, Any]) -> Scorer:
+    """The scorer of one of the benchmarks `COMPARING`, which need neither a second model nor code of users."""
+    name = dataset.benchmark.name
+    if name == _JSON_VALID:
+        return _Valid(object_only=parameters["object_only"])
+    if name == REGEX:
+        return _Matching(dataset, parameters)
+    return _Compared(dataset, name, parameters)
 
 
 def accepted_answers(value: object) -> tuple[str, ...]:
@@ -65,10 +73,10 @@ class _Compared:
         for row, record in records:
             self._accepted(row, record)
 
-    def __call__(self, answered: Sequence[Answered]) -> list[Scored]:
+    def __call__(self, answered: Sequence[AnsweredRecord]) -> list[Scored]:
         return [self._scored(each) for each in answered]
 
-    def _scored(self, each: Answered) -> Scored:
+    def _scored(self, each: AnsweredRecord) -> Scored:
         accepted = self._accepted(each.row, each.record)
         return Scored({self._name: self._score(each.completion.text, accepted)}, list(accepted))
 
@@ -93,10 +101,10 @@ class _Matching:
         for row, record in records:
             self._compiled(row, record)
 
-    def __call__(self, answered: Sequence[Answered]) -> list[Scored]:
+    def __call__(self, answered: Sequence[AnsweredRecord]) -> list[Scored]:
         return [self._scored(each) for each in answered]
 
-    def _scored(self, each: Answered) -> Scored:
+    def _scored(self, each: AnsweredRecord) -> Scored:
         text, pattern = self._compiled(each.row, each.record)
         return Scored({"regex": float(pattern.search(each.completion.text) is not None)}, text)
 
@@ -119,7 +127,7 @@ class _Valid:
     def check(self, records: Sequence[Located]) -> None:
         """Any record will do."""
 
-    def __call__(self, answered: Sequence[Answered]) -> list[Scored]:
+    def __call__(self, answered: Sequence[AnsweredRecord]) -> list[Scored]:
         return [
             Scored({"json_valid": answers.json_valid(each.completion.text, object_only=self._object_only)})
             for each in answered
@@ -140,3 +148,4 @@ _COMPARISONS: Mapping[str, Callable[[Mapping[str, Any]], _Comparison]] = {
     "rouge_l": lambda _: rouge.rouge_l,
     "bleu": lambda _: bleu.counts,
 }
+COMPARING = frozenset({_JSON_VALID, REGEX, *_COMPARISONS})

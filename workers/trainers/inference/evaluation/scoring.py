@@ -13,7 +13,7 @@ Located = tuple[InputRow, Record]
 
 
 @dataclass(frozen=True)
-class Answered:
+class AnsweredRecord:
     """A record with columns ``prompt`` and ``columns``, and what the model has answered."""
 
     row: InputRow
@@ -36,6 +36,6 @@ class Scorer(Protocol):
     def check(self, records: Sequence[Located]) -> None:
         """Before any answer is generated. Raises DataInvalid and InvalidConfig."""
 
-    def __call__(self, answered: Sequence[Answered]) -> list[Scored]:
+    def __call__(self, answered: Sequence[AnsweredRecord]) -> list[Scored]:
         """In the order of the answers. Raises DataInvalid, RewardFailed, JudgeUnavailable and Interrupted."""
         ...

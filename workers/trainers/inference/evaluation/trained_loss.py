@@ -28,7 +28,7 @@ from workers.trainers.failures import DataInvalid, InvalidConfig
 from workers.trainers.hf_trainer.loop.collator import collator
 from workers.trainers.inference.engine.interface import Interrupted
 from workers.trainers.inference.evaluation.dataset import Dataset
-from workers.trainers.inference.evaluation.measure import Measured, Task
+from workers.trainers.inference.evaluation.measure import BenchmarkTask, Measurement
 
 _PRETRAINING = "CONTINUED_PRETRAIN"
 _IN_A_BATCH = ("input_ids", "labels")
@@ -53,7 +53,7 @@ class _Batch:
     tokens: Sequence[int]
 
 
-def measure(task: Task) -> Measured:
+def measure(task: BenchmarkTask) -> Measurement:
     """As `measure.Measure`."""
     model: PreTrainedModel | None = getattr(task.engine, "model", None)
     if model is None:
@@ -67,21 +67,21 @@ def measure(task: Task) -> Measured:
         )
     losses = np.concatenate([np.full(len(batch.sums), batch.loss) for batch in batches])
     loss = float(losses.mean().item())
-    return Measured(
+    return Measurement(
         samples=list(_samples(task, sequences, batches)),
         prompt_tokens=sum(len(each.input_ids) for each in sequences),
         values={LOSS: loss, PERPLEXITY: perplexity(loss)},
     )
 
 
-def _as_training(task: Task) -> RunSpec:
+def _as_training(task: BenchmarkTask) -> RunSpec:
     """The specification of the training whose data would be this dataset."""
     names = ("completion_only_loss", "assistant_only_loss")
     values = {name: task.parameters[name] for name in names}
     return replace(task.spec, training_type=task.parameters["records_as"], hyperparameters=values)
 
 
-def _sequences(task: Task, spec: RunSpec) -> list[_Sequence]:
+def _sequences(task: BenchmarkTask, spec: RunSpec) -> list[_Sequence]:
     dataset = Dataset(spec, task.benchmark)
     located = [LocatedRecord(record, row.where) for row, record in dataset.records(spec.training_type)]
     tokenizing = RecordTokenizer(task.engine.tokenizer, spec)
@@ -107,7 +107,7 @@ def _sequences(task: Task, spec: RunSpec) -> list[_Sequence]:
 
 
 def _batches(
-    task: Task, spec: RunSpec, model: PreTrainedModel, groups: Sequence[Sequence[_Sequence]]
+    task: BenchmarkTask, spec: RunSpec, model: PreTrainedModel, groups: Sequence[Sequence[_Sequence]]
 ) -> Iterator[_Batch]:
     collate = collator(spec, task.engine.tokenizer)
     for group in groups:
@@ -139,7 +139,7 @@ def _fused_head(model: PreTrainedModel) -> Iterator[None]:
             del model.forward
 
 
-def _samples(task: Task, sequences: Sequence[_Sequence], batches: Sequence[_Batch]) -> Iterator[Sample]:
+def _samples(task: BenchmarkTask, sequences: Sequence[_Sequence], batches: Sequence[_Batch]) -> Iterator[Sample]:
     """A sample's score are its loss added over tokens, and their number."""
     sums = itertools.chain.from_iterable(batch.sums for batch in batches)
     tokens = itertools.chain.from_iterable(batch.tokens for batch in batches)

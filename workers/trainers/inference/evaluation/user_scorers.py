@@ -9,10 +9,10 @@ from typing import Any
 from app.domain.evaluations.catalog import REWARD, argument, files
 from app.domain.spec.hyperparameters.rlhf import EXACT, reward_kind
 from workers.trainers.failures import InvalidConfig
+from workers.trainers.hidden_packages import let_users_import
 from workers.trainers.inference.evaluation.dataset import Dataset
-from workers.trainers.inference.evaluation.measure import Task
-from workers.trainers.inference.evaluation.scoring import Answered, Located, Scored
-from workers.trainers.left_out import let_users_import
+from workers.trainers.inference.evaluation.measure import BenchmarkTask
+from workers.trainers.inference.evaluation.scoring import AnsweredRecord, Located, Scored
 from workers.trainers.rewards import Reward, RewardFailed, reward_of
 
 FUNCTION = "score"  # in a user's file
@@ -22,7 +22,7 @@ _SIGNATURE = f"{FUNCTION}(records, completions)"
 class CustomScorer:
     """Calls the function once for all records; it returns one number for each completion."""
 
-    def __init__(self, task: Task, dataset: Dataset) -> None:
+    def __init__(self, task: BenchmarkTask, dataset: Dataset) -> None:
         self._dataset = dataset
         self._path = _local_path(task)
         self._function = _loaded(self._path)
@@ -30,7 +30,7 @@ class CustomScorer:
     def check(self, records: Sequence[Located]) -> None:
         """What records need only the function knows."""
 
-    def __call__(self, answered: Sequence[Answered]) -> list[Scored]:
+    def __call__(self, answered: Sequence[AnsweredRecord]) -> list[Scored]:
         records = [{"prompt": each.record["prompt"], **each.record["columns"]} for each in answered]
         texts = [each.completion.text for each in answered]
         try:
@@ -45,7 +45,7 @@ class CustomScorer:
             )
         return [Scored({FUNCTION: self._number(*each)}) for each in zip(answered, scores, strict=True)]
 
-    def _number(self, answered: Answered, score: object) -> float:
+    def _number(self, answered: AnsweredRecord, score: object) -> float:
         try:
             number = float(score)  # type: ignore[arg-type]  # what it is, float says
         except (TypeError, ValueError):
@@ -57,7 +57,7 @@ class CustomScorer:
             )
         return number
 
-    def _failing(self, answered: Sequence[Answered], records: list[dict[str, Any]], texts: list[str]) -> str:
+    def _failing(self, answered: Sequence[AnsweredRecord], records: list[dict[str, Any]], texts: list[str]) -> str:
         """The first record that fails alone, too."""
         for each, record, text in zip(answered, records, texts, strict=True):
             try:
@@ -70,18 +70,16 @@ class CustomScorer:
 class RewardScorer:
     """Rewards of trainings, over all columns that any record has."""
 
-    def __init__(self, task: Task, dataset: Dataset) -> None:
+    def __init__(self, task: BenchmarkTask, dataset: Dataset) -> None:
         self._dataset = dataset
         self._said = str(task.parameters[REWARD])
         self._path = str(_local_path(task)) if files(task.benchmark) else ""
 
     def check(self, records: Sequence[Located]) -> None:
         self._reward(records)
-        kind, column = reward_kind(self._said)
-        for row, record in records if kind == EXACT else ():
-            self._dataset.column(row, record, column)
+        check_compared(self._said, self._dataset, records)
 
-    def __call__(self, answered: Sequence[Answered]) -> list[Scored]:
+    def __call__(self, answered: Sequence[AnsweredRecord]) -> list[Scored]:
         reward = self._reward([(each.row, each.record) for each in answered])
         found = reward(
             prompts=[each.record["prompt"] for each in answered],
@@ -96,7 +94,14 @@ class RewardScorer:
         return reward_of(self._said, columns, self._path)
 
 
-def _local_path(task: Task) -> Path:
+def check_compared(said: str, dataset: Dataset, records: Sequence[Located]) -> None:
+    """Raise DataInvalid for a record without the column that the reward compares with."""
+    kind, column = reward_kind(said)
+    for row, record in records if kind == EXACT else ():
+        dataset.column(row, record, column)
+
+
+def _local_path(task: BenchmarkTask) -> Path:
     """Where the file lies on this node; in runs without a supervisor the named path itself."""
     named = argument(task.benchmark.name) or str(task.parameters.get(REWARD, ""))
     return Path(task.spec.benchmark_files.get(named, named))

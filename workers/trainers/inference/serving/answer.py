@@ -4,7 +4,7 @@ from collections.abc import Callable, Hashable
 
 from transformers import PreTrainedTokenizerBase
 
-from workers.trainers.inference.engine.interface import Prompt, Refused
+from workers.trainers.inference.engine.interface import Prompt, RequestRefused
 from workers.trainers.inference.engine.refusing import NOT_FINITE
 from workers.trainers.inference.engine.sampling import Sampler
 from workers.trainers.inference.serving.requests import Delta, GenerationRequest, TokenInfo
@@ -13,7 +13,7 @@ from workers.trainers.inference.serving.text_stream import TextStream
 CANCELLED = "cancelled"  # Running.finish_reason
 
 
-class Answer:
+class AnswerInProgress:
     """One request, its sampler's state, and what has been said of its answer. ``deliver`` must not raise."""
 
     def __init__(
@@ -68,14 +68,14 @@ class Answer:
         if text or known > self._tokens_said:
             self._deliver(Delta(text=text, tokens=self._tokens(known)))
 
-    def refuse(self, refused: Refused) -> None:
+    def refuse(self, refused: RequestRefused) -> None:
         """There is no answer, or no more of it."""
         if not self.is_cancelled:
             self._deliver(Delta(refused=refused))
 
     def _finish(self) -> None:
         completion = self.running.sampler.completion(self.running)
-        if isinstance(completion, Refused):
+        if isinstance(completion, RequestRefused):
             self.refuse(completion)
             return
         tokens = self._tokens(len(completion.tokens))

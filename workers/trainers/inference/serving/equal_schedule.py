@@ -5,8 +5,8 @@ from collections.abc import Callable, Collection, Sequence
 import torch
 
 from workers.trainers.inference.engine.equal_lengths import MOST_ROWS, EqualLengths
-from workers.trainers.inference.engine.sampling import Running, choose_each
-from workers.trainers.inference.serving.answer import CANCELLED, Answer
+from workers.trainers.inference.engine.sampling import RunningRequest, choose_each
+from workers.trainers.inference.serving.answer import CANCELLED, AnswerInProgress
 from workers.trainers.inference.serving.loaded_adapters import LoadedAdapters
 from workers.trainers.inference.serving.schedule import After
 
@@ -18,7 +18,7 @@ class EqualSchedule:
         self._generation = generation
         self._adapters = adapters
         self._ends = ends  # whether the loop ends: the group is not finished then
-        self._group: dict[str, Answer] = {}
+        self._group: dict[str, AnswerInProgress] = {}
         self._runs = False
 
     @property
@@ -26,19 +26,19 @@ class EqualSchedule:
         return MOST_ROWS
 
     @property
-    def answers(self) -> Collection[Answer]:
+    def answers(self) -> Collection[AnswerInProgress]:
         return list(self._group.values())
 
-    def has_room(self, answer: Answer) -> bool:
+    def has_room(self, answer: AnswerInProgress) -> bool:
         if self._runs or len(self._group) == MOST_ROWS:
             return False
         first = next(iter(self._group.values()), answer)
         return first.group == answer.group and len(first.request.prompt) == len(answer.request.prompt)
 
-    def add(self, answer: Answer) -> None:
+    def add(self, answer: AnswerInProgress) -> None:
         self._group[answer.name] = answer
 
-    def remove(self, answer: Answer) -> None:
+    def remove(self, answer: AnswerInProgress) -> None:
         answer.running.finish_reason = CANCELLED
         del self._group[answer.name]
 
@@ -48,7 +48,7 @@ class EqualSchedule:
         self._adapters.use(next(iter(answers)).request.adapter)
         by_running = {id(each.running): each for each in answers}
 
-        def choose(running: Sequence[Running], logits: torch.Tensor) -> torch.Tensor:
+        def choose(running: Sequence[RunningRequest], logits: torch.Tensor) -> torch.Tensor:
             chosen = choose_each(running, logits)
             advanced = [by_running[id(each)] for each in running]
             for each in advanced:

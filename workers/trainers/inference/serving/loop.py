@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 import torch
 
 from workers.trainers.inference.engine.equal_lengths import EqualLengths
-from workers.trainers.inference.engine.interface import Interrupted, Refused
+from workers.trainers.inference.engine.interface import Interrupted, RequestRefused
 from workers.trainers.inference.engine.sampling import Sampler
 from workers.trainers.inference.engine.transformers_engine import TransformersEngine
 from workers.trainers.inference.serving.admission import ENGINE_ENDED, limits_of, refuse
-from workers.trainers.inference.serving.answer import Answer
+from workers.trainers.inference.serving.answer import AnswerInProgress
 from workers.trainers.inference.serving.equal_schedule import EqualSchedule
 from workers.trainers.inference.serving.loaded_adapters import LoadedAdapters
 from workers.trainers.inference.serving.paged_schedule import PagedSchedule
@@ -23,15 +23,15 @@ from workers.trainers.inference.serving.requests import (
     AdapterSource,
     Closed,
     Delta,
-    Full,
     GenerationRequest,
     LoopCounts,
     NeverFits,
-    NotLoaded,
+    NoSuchAdapter,
+    QueueFull,
     Steps,
 )
-from workers.trainers.inference.serving.schedule import Schedule
-from workers.trainers.inference.serving.waiting import Waiting
+from workers.trainers.inference.serving.schedule import RequestSchedule
+from workers.trainers.inference.serving.waiting import WaitingRequests
 
 _LOG = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -49,7 +49,7 @@ class _Call:
 class Handle:
     """An accepted request."""
 
-    def __init__(self, answer: Answer, wake: Callable[[], None]) -> None:
+    def __init__(self, answer: AnswerInProgress, wake: Callable[[], None]) -> None:
         self._answer = answer
         self._wake = wake
 
@@ -82,9 +82,9 @@ class GenerationLoop:
         self._on_step = on_step
         self._loaded = LoadedAdapters(engine.model, most=max_loaded, max_rank=max_rank)
         self._schedule = self._schedule_of(engine)
-        self._waiting = Waiting(self._loaded, adapters, self._wake)
+        self._waiting = WaitingRequests(self._loaded, adapters, self._wake)
         self._changed = threading.Condition()
-        self._arrived: list[Answer] = []
+        self._arrived: list[AnswerInProgress] = []
         self._calls: list[_Call] = []
         self._is_awake = False
         self._accepts = True
@@ -119,8 +119,8 @@ class GenerationLoop:
         return self.submit_all([(request, on_delta)])[0]
 
     def submit_all(self, requests: Sequence[tuple[GenerationRequest, Callable[[Delta], None]]]) -> list[Handle]:
-        """All of them, or none. Raises Full, NeverFits, Closed, and InvalidConfig: the model generates nothing, or the
-        format can't be applied.
+        """All of them, or none. Raises QueueFull, NeverFits, Closed, and InvalidConfig: the model generates nothing, or
+        the format can't be applied.
         """
         self._engine.generation()
         if len(requests) > self._most_open:
@@ -130,7 +130,7 @@ class GenerationLoop:
         for request, on_delta in requests:
             sampler = samplers.get(id(request.sampling)) or self._engine.sampler(request.sampling, is_shared=True)
             samplers[id(request.sampling)] = sampler
-            answers.append(Answer(str(next(self._names)), request, sampler, self._engine.tokenizer, on_delta))
+            answers.append(AnswerInProgress(str(next(self._names)), request, sampler, self._engine.tokenizer, on_delta))
         with self._changed:
             self._take(len(answers))
             self._arrived += answers
@@ -139,7 +139,7 @@ class GenerationLoop:
 
     def call(self, work: Callable[[], T], adapter: str | None = None) -> Future[T]:
         """Run something on the loop's thread between two steps, with the model itself, or with an adapter: then the
-        result raises NotLoaded where that is not loaded. Raises Full and Closed.
+        result raises NoSuchAdapter where that is not loaded. Raises QueueFull and Closed.
         """
         future: Future[T] = Future()
         with self._changed:
@@ -167,16 +167,16 @@ class GenerationLoop:
         return self._max_waiting + self._schedule.places
 
     def _take(self, requests: int) -> None:
-        """With `_changed` held. Raises Full and Closed."""
+        """With `_changed` held. Raises QueueFull and Closed."""
         if not self._accepts:
             raise Closed
         if self._open + requests > self._most_open:
-            raise Full(f"{self._open} requests wait or are being answered")
+            raise QueueFull(f"{self._open} requests wait or are being answered")
         self._open += requests
 
     # ---------------------------------------------------------------------- on the loop's thread
 
-    def _schedule_of(self, engine: TransformersEngine) -> Schedule:
+    def _schedule_of(self, engine: TransformersEngine) -> RequestSchedule:
         size = engine.generation().size if engine.generates else None
         if size is not None:
             return PagedSchedule(engine.model, size, self._limits.context, self._loaded)
@@ -207,7 +207,7 @@ class GenerationLoop:
             self._is_awake = False
             return not self._closes
 
-    def _after(self, answers: Sequence[Answer]) -> None:
+    def _after(self, answers: Sequence[AnswerInProgress]) -> None:
         """A step has advanced these."""
         self._steps += 1
         self._tokens += sum(not each.is_spoiled for each in answers)
@@ -255,7 +255,7 @@ class GenerationLoop:
             self._accepts = False
             arrived, self._arrived = self._arrived, []
             calls, self._calls = self._calls, []
-        refused = Refused(code=ENGINE_ENDED, message="the replica ended before it had finished the answer")
+        refused = RequestRefused(code=ENGINE_ENDED, message="the replica ended before it had finished the answer")
         for answer in (*self._schedule.answers, *self._waiting.answers, *arrived):
             answer.refuse(refused)
         for call in calls:
@@ -274,7 +274,7 @@ class GenerationLoop:
         self._ended(0)
         try:
             if call.adapter is not None and call.adapter not in self._loaded:
-                raise NotLoaded
+                raise NoSuchAdapter
             with self._loaded.instead(call.adapter):
                 result = call.work()
         except Exception as error:  # noqa: BLE001  (it belongs to the caller)

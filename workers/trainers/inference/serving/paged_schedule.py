@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 from workers.trainers.inference.engine.cache_size import PAGE, CacheSize
 from workers.trainers.inference.engine.paged_batch import PagedBatch
 from workers.trainers.inference.engine.sampling import choose_each
-from workers.trainers.inference.serving.answer import Answer
+from workers.trainers.inference.serving.answer import AnswerInProgress
 from workers.trainers.inference.serving.loaded_adapters import LoadedAdapters
 from workers.trainers.inference.serving.schedule import After
 
@@ -24,7 +24,7 @@ class PagedSchedule:
         self._size = size
         self._blocks = size.blocks([min(context, size.longest)] * size.requests)
         self._adapters = adapters
-        self._groups: dict[Hashable, dict[str, Answer]] = {}  # in the order in which they are served
+        self._groups: dict[Hashable, dict[str, AnswerInProgress]] = {}  # in the order in which they are served
         self._begun: set[str] = set()  # requests that the batch knows
         self._current: Hashable = None  # the group that is served
         self._steps = 0  # of the current group since it is served
@@ -35,17 +35,17 @@ class PagedSchedule:
         return self._size.requests
 
     @property
-    def answers(self) -> Collection[Answer]:
+    def answers(self) -> Collection[AnswerInProgress]:
         return [answer for group in self._groups.values() for answer in group.values()]
 
-    def has_room(self, answer: Answer) -> bool:
+    def has_room(self, answer: AnswerInProgress) -> bool:
         held = [_pages(each) for each in self.answers]
         return len(held) < self._size.requests and sum(held) + _pages(answer) <= self._blocks
 
-    def add(self, answer: Answer) -> None:
+    def add(self, answer: AnswerInProgress) -> None:
         self._groups.setdefault(answer.group, {})[answer.name] = answer
 
-    def remove(self, answer: Answer) -> None:
+    def remove(self, answer: AnswerInProgress) -> None:
         if answer.name in self._begun:
             self._batch.remove(answer.name)
         self._drop(answer)
@@ -95,7 +95,7 @@ class PagedSchedule:
                 self._begun.add(name)
                 self._batch.add(name, answer.running)
 
-    def _start_again(self, spoiled: list[Answer], *, is_shared: bool) -> None:
+    def _start_again(self, spoiled: list[AnswerInProgress], *, is_shared: bool) -> None:
         """Masked values of the shared cache are multiplied by 0, which leaves NaN of one request in those of all: who
         shared it gets the token once more, apart. All begin again with what they have, in a clean cache.
         """
@@ -109,7 +109,7 @@ class PagedSchedule:
             answer.separate()
             self.add(answer)
 
-    def _drop(self, answer: Answer) -> None:
+    def _drop(self, answer: AnswerInProgress) -> None:
         self._begun.discard(answer.name)
         group = self._groups[answer.group]
         group.pop(answer.name, None)
@@ -119,5 +119,5 @@ class PagedSchedule:
             self._current = None if self._current == answer.group else self._current
 
 
-def _pages(answer: Answer) -> int:
+def _pages(answer: AnswerInProgress) -> int:
     return -(-answer.length // PAGE)

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from workers.trainers.inference.engine.interface import Refused, Sampling
+from workers.trainers.inference.engine.interface import RequestRefused, SamplingParams
 
-ServedSampling = Sampling  # of one request
+ServedSampling = SamplingParams  # of one request
 
 
-class Full(Exception):
+class QueueFull(Exception):
     """As many requests wait as may; the request was not accepted."""
 
 
@@ -21,7 +21,7 @@ class Closed(Exception):
     """The loop takes no requests any more: it drains, or it has ended."""
 
 
-class NotLoaded(Exception):
+class NoSuchAdapter(Exception):
     """A call needs an adapter that is not among the loaded ones."""
 
 
@@ -62,7 +62,7 @@ class Delta:
     text: str = ""
     tokens: tuple[TokenInfo, ...] = ()
     finish_reason: str | None = None
-    refused: Refused | None = None
+    refused: RequestRefused | None = None
 
     @property
     def is_last(self) -> bool:

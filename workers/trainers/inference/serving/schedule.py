@@ -3,12 +3,12 @@
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
-from workers.trainers.inference.serving.answer import Answer
+from workers.trainers.inference.serving.answer import AnswerInProgress
 
-After = Callable[[Sequence[Answer]], None]  # is called after each step with the answers that it has advanced
+After = Callable[[Sequence[AnswerInProgress]], None]  # is called after each step with the answers that it has advanced
 
 
-class Schedule(Protocol):
+class RequestSchedule(Protocol):
     """Accepted requests, each with its adapter loaded."""
 
     @property
@@ -16,15 +16,15 @@ class Schedule(Protocol):
         """Most requests at once."""
 
     @property
-    def answers(self) -> Collection[Answer]:
+    def answers(self) -> Collection[AnswerInProgress]:
         """The unfinished ones."""
 
-    def has_room(self, answer: Answer) -> bool:
+    def has_room(self, answer: AnswerInProgress) -> bool:
         """Whether it can be added now."""
 
-    def add(self, answer: Answer) -> None: ...
+    def add(self, answer: AnswerInProgress) -> None: ...
 
-    def remove(self, answer: Answer) -> None:
+    def remove(self, answer: AnswerInProgress) -> None:
         """Give up a request."""
 
     def run(self, after: After) -> None:

@@ -3,16 +3,16 @@
 from collections.abc import Callable
 
 from workers.rank.run_context import AdapterNotLoaded
-from workers.trainers.inference.engine.interface import Refused
+from workers.trainers.inference.engine.interface import RequestRefused
 from workers.trainers.inference.serving.admission import ADAPTER_NOT_LOADED
-from workers.trainers.inference.serving.answer import Answer
+from workers.trainers.inference.serving.answer import AnswerInProgress
 from workers.trainers.inference.serving.fetches import Fetches
 from workers.trainers.inference.serving.loaded_adapters import LoadedAdapters
 from workers.trainers.inference.serving.requests import AdapterSource
-from workers.trainers.inference.serving.schedule import Schedule
+from workers.trainers.inference.serving.schedule import RequestSchedule
 
 
-class Waiting:
+class WaitingRequests:
     """A request whose adapter is being fetched keeps back no other one; a request without a place keeps back all that
     came later, because else a long one might wait forever.
     """
@@ -20,21 +20,21 @@ class Waiting:
     def __init__(self, loaded: LoadedAdapters, source: AdapterSource, wake: Callable[[], None]) -> None:
         self._loaded = loaded
         self._fetches = Fetches(source, wake)
-        self._answers: dict[str, Answer] = {}
+        self._answers: dict[str, AnswerInProgress] = {}
 
     @property
-    def answers(self) -> list[Answer]:
+    def answers(self) -> list[AnswerInProgress]:
         return list(self._answers.values())
 
-    def add(self, answer: Answer) -> None:
+    def add(self, answer: AnswerInProgress) -> None:
         self._answers[answer.name] = answer
 
-    def remove(self, answer: Answer) -> None:
+    def remove(self, answer: AnswerInProgress) -> None:
         del self._answers[answer.name]
 
-    def admit(self, schedule: Schedule) -> list[Answer]:
+    def admit(self, schedule: RequestSchedule) -> list[AnswerInProgress]:
         """Let begin who can; those that are refused, because their adapter can't be had."""
-        refused: list[Answer] = []
+        refused: list[AnswerInProgress] = []
         for answer in self.answers:
             if answer.name not in self._answers:  # refused with another one
                 continue
@@ -54,7 +54,7 @@ class Waiting:
     def close(self) -> None:
         self._fetches.close()
 
-    def _has_adapter(self, answer: Answer, schedule: Schedule) -> bool | None:
+    def _has_adapter(self, answer: AnswerInProgress, schedule: RequestSchedule) -> bool | None:
         """None: it is being fetched; False: there is no room for it. Raises AdapterNotLoaded."""
         name = answer.request.adapter
         if name is None or name in self._loaded:
@@ -73,9 +73,9 @@ class Waiting:
         self._loaded.load(name, directory, in_use)
         return True
 
-    def _refuse(self, adapter: str | None, message: str) -> list[Answer]:
+    def _refuse(self, adapter: str | None, message: str) -> list[AnswerInProgress]:
         refused = [each for each in self.answers if each.request.adapter == adapter]
         for answer in refused:
             self.remove(answer)
-            answer.refuse(Refused(code=ADAPTER_NOT_LOADED, message=message))
+            answer.refuse(RequestRefused(code=ADAPTER_NOT_LOADED, message=message))
         return refused

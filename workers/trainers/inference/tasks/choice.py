@@ -6,7 +6,8 @@ from typing import Any
 from app.domain.spec.inference import EMBED, GENERATE, LOGLIKELIHOOD, REQUESTS, SCORE
 from workers.rank.run_context import RunSpec
 from workers.trainers.inference.engine.interface import Engine
-from workers.trainers.inference.section import inference_of, pooling_of
+from workers.trainers.inference.pooling import pooling_of
+from workers.trainers.inference.section import inference_of
 from workers.trainers.inference.tasks.embedding import Embedding
 from workers.trainers.inference.tasks.generating import Generating
 from workers.trainers.inference.tasks.measuring import Measuring

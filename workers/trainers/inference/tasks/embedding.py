@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from workers.trainers.data.shapes import Record
-from workers.trainers.inference.engine.interface import Engine, Pooling, Refused, TokenIds
+from workers.trainers.inference.engine.interface import Engine, Pooling, RequestRefused, TokenIds
 from workers.trainers.inference.engine.refusing import not_finite
 from workers.trainers.inference.rows import Answer, Array
 from workers.trainers.inference.tasks.task import Interrupted
@@ -27,12 +27,12 @@ class Embedding:
     def request(self, _index: int, record: Record) -> tuple[int, ...]:
         return tuple(self._tokens.whole(record))
 
-    def answers(self, requests: Sequence[TokenIds], interrupted: Interrupted) -> list[Answer | Refused]:
+    def answers(self, requests: Sequence[TokenIds], interrupted: Interrupted) -> list[Answer | RequestRefused]:
         found = self._engine.embeddings(requests, self._pooling, interrupted)
         return [self._answer(len(request), each) for request, each in zip(requests, found, strict=True)]
 
-    def _answer(self, length: int, found: Array | Refused) -> Answer | Refused:
-        if isinstance(found, Refused):
+    def _answer(self, length: int, found: Array | RequestRefused) -> Answer | RequestRefused:
+        if isinstance(found, RequestRefused):
             return found
         with np.errstate(over="ignore"):
             vector: Array = found.astype(self._dtype)

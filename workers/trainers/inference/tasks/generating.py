@@ -6,7 +6,7 @@ from typing import Any
 
 from app.domain.spec.inference import InferenceTask
 from workers.trainers.data.shapes import Record
-from workers.trainers.inference.engine.interface import Completion, Engine, Prompt, Refused, Sampling
+from workers.trainers.inference.engine.interface import Completion, Engine, Prompt, RequestRefused, SamplingParams
 from workers.trainers.inference.rows import Answer
 from workers.trainers.inference.seeds import sample_seed
 from workers.trainers.inference.tasks.task import Interrupted
@@ -14,7 +14,7 @@ from workers.trainers.inference.tokens import TaskTokens
 
 
 @dataclass(frozen=True)
-class Generation:
+class RecordPrompts:
     """The prompts of a record: one for each of its answers, which differ in their seeds."""
 
     prompts: tuple[Prompt, ...]
@@ -29,20 +29,20 @@ class Generating:
         self._task = task
         self._sampling = sampling_of(task)
 
-    def request(self, index: int, record: Record) -> Generation:
+    def request(self, index: int, record: Record) -> RecordPrompts:
         ids = tuple(self._tokens.prompt(record))
         seeds = (sample_seed(self._task.seed, index, sample) for sample in range(self._task.n))
-        return Generation(tuple(Prompt(tokens=ids, seed=seed) for seed in seeds))
+        return RecordPrompts(tuple(Prompt(tokens=ids, seed=seed) for seed in seeds))
 
-    def answers(self, requests: Sequence[Generation], interrupted: Interrupted) -> list[Answer | Refused]:
+    def answers(self, requests: Sequence[RecordPrompts], interrupted: Interrupted) -> list[Answer | RequestRefused]:
         prompts = [prompt for request in requests for prompt in request.prompts]
         found = iter(self._engine.generate(prompts, self._sampling, interrupted))
         return [self._answer(request, [next(found) for _ in request.prompts]) for request in requests]
 
-    def _answer(self, request: Generation, found: list[Completion | Refused]) -> Answer | Refused:
+    def _answer(self, request: RecordPrompts, found: list[Completion | RequestRefused]) -> Answer | RequestRefused:
         completions: list[Completion] = []
         for each in found:
-            if isinstance(each, Refused):
+            if isinstance(each, RequestRefused):
                 return each
             completions.append(each)
         outputs = [self._values(each) for each in completions]
@@ -61,8 +61,8 @@ class Generating:
         return values
 
 
-def sampling_of(task: InferenceTask) -> Sampling:
-    return Sampling(
+def sampling_of(task: InferenceTask) -> SamplingParams:
+    return SamplingParams(
         max_new_tokens=task.max_new_tokens,
         temperature=task.temperature,
         top_p=task.top_p,

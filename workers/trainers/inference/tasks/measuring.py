@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from workers.trainers.data.shapes import Record
-from workers.trainers.inference.engine.interface import Continuation, Engine, Likelihood, Refused
+from workers.trainers.inference.engine.interface import Continuation, Engine, Likelihood, RequestRefused
 from workers.trainers.inference.engine.refusing import not_finite
 from workers.trainers.inference.rows import Answer
 from workers.trainers.inference.tasks.task import Interrupted
@@ -21,13 +21,13 @@ class Measuring:
     def request(self, _index: int, record: Record) -> Continuation:
         return self._tokens.continuation(record)
 
-    def answers(self, requests: Sequence[Continuation], interrupted: Interrupted) -> list[Answer | Refused]:
+    def answers(self, requests: Sequence[Continuation], interrupted: Interrupted) -> list[Answer | RequestRefused]:
         found = self._engine.likelihoods(requests, interrupted)
         return [_answer(request, each) for request, each in zip(requests, found, strict=True)]
 
 
-def _answer(request: Continuation, found: Likelihood | Refused) -> Answer | Refused:
-    if isinstance(found, Refused):
+def _answer(request: Continuation, found: Likelihood | RequestRefused) -> Answer | RequestRefused:
+    if isinstance(found, RequestRefused):
         return found
     perplexity = _perplexity(found)
     if not math.isfinite(perplexity):

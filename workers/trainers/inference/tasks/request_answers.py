@@ -8,16 +8,16 @@ from typing import Any
 from app.domain.spec.inference import CHAT_COMPLETIONS
 from workers.trainers.failures import InvalidConfig
 from workers.trainers.inference.engine.embedding import Vector
-from workers.trainers.inference.engine.interface import Completion, Prompt, Refused, TokenIds
+from workers.trainers.inference.engine.interface import Completion, Prompt, RequestRefused, TokenIds
 from workers.trainers.inference.engine.interface import Interrupted as Stopped
-from workers.trainers.inference.engine.sampling import Asked, Sampler
+from workers.trainers.inference.engine.sampling import SampledPrompt, Sampler
 from workers.trainers.inference.serving.admission import limits_of, refuse
 from workers.trainers.inference.serving.openai.asking import Asking
 from workers.trainers.inference.serving.openai.chance import Chance
 from workers.trainers.inference.serving.openai.chat import chat
 from workers.trainers.inference.serving.openai.completions import completion
 from workers.trainers.inference.serving.openai.embeddings import embeddings_answer, wanted_texts
-from workers.trainers.inference.serving.openai.problems import Problem, refusal
+from workers.trainers.inference.serving.openai.problems import AnswerProblem, refusal
 from workers.trainers.inference.serving.openai.served_model import ServedModel
 from workers.trainers.inference.serving.requests import Delta, ServedSampling, TokenInfo
 from workers.trainers.inference.tasks.request_bodies import Body
@@ -25,7 +25,7 @@ from workers.trainers.inference.tasks.task import Interrupted
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answered:
+class AnsweredRequest:
     """The body of a response, and what it took."""
 
     body: dict[str, Any]
@@ -34,11 +34,11 @@ class Answered:
 
 
 @dataclass(frozen=True)
-class Texts:
+class TextPrompts:
     """``prompts`` belong to the choices of ``asking`` in their order."""
 
     asking: Asking
-    prompts: Sequence[Asked]
+    prompts: Sequence[SampledPrompt]
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class TextAnswers:
         self._ask = chat if endpoint == CHAT_COMPLETIONS else completion
         self._limits = limits_of(model.engine, model.serving.max_context)
 
-    def prepare(self, body: Body, chance: Chance) -> Texts:
+    def prepare(self, body: Body, chance: Chance) -> TextPrompts:
         asking = self._ask(body, None, self._model, chance)
         for request in asking.requests:
             if refused := refuse(request, self._limits):
@@ -68,17 +68,19 @@ class TextAnswers:
             key = id(request.sampling)
             if key not in samplers:
                 samplers[key] = self._sampler(request.sampling)
-            prompts.append(Asked(Prompt(tokens=request.prompt, seed=request.seed), samplers[key]))
-        return Texts(asking, prompts)
+            prompts.append(SampledPrompt(Prompt(tokens=request.prompt, seed=request.seed), samplers[key]))
+        return TextPrompts(asking, prompts)
 
-    def answered(self, prepared: Sequence[Texts], interrupted: Interrupted) -> list[Answered | Problem]:
+    def answered(
+        self, prepared: Sequence[TextPrompts], interrupted: Interrupted
+    ) -> list[AnsweredRequest | AnswerProblem]:
         prompts = [prompt for each in prepared for prompt in each.prompts]
         found = iter(self._model.engine.generate_each(prompts, interrupted))
         return [self._answer(each.asking, [next(found) for _ in each.prompts], interrupted) for each in prepared]
 
     def _answer(
-        self, asking: Asking, found: Sequence[Completion | Refused], interrupted: Interrupted
-    ) -> Answered | Problem:
+        self, asking: Asking, found: Sequence[Completion | RequestRefused], interrupted: Interrupted
+    ) -> AnsweredRequest | AnswerProblem:
         try:
             for echo in asking.echoes:
                 reading = echo.reading(self._model)
@@ -87,7 +89,7 @@ class TextAnswers:
                         raise Stopped
                     reading.advance()
                 echo.add(reading)
-        except Problem as problem:
+        except AnswerProblem as problem:
             return problem
         return _of_texts(asking, found)
 
@@ -99,7 +101,7 @@ class TextAnswers:
         try:
             return sampler()
         except InvalidConfig as error:
-            raise Problem(str(error), param="response_format") from error
+            raise AnswerProblem(str(error), param="response_format") from error
 
 
 class VectorAnswers:
@@ -112,23 +114,23 @@ class VectorAnswers:
         del chance  # vectors have neither names nor samples
         return Passages(body, wanted_texts(body, self._model))
 
-    def answered(self, prepared: Sequence[Passages], interrupted: Interrupted) -> list[Answered | Problem]:
+    def answered(self, prepared: Sequence[Passages], interrupted: Interrupted) -> list[AnsweredRequest | AnswerProblem]:
         texts = [text for each in prepared for text in each.texts]
         found = iter(self._model.engine.embeddings(texts, self._model.pooling, interrupted))
         return [_of_passages(each, [next(found) for _ in each.texts]) for each in prepared]
 
 
-def _of_texts(asking: Asking, found: Sequence[Completion | Refused]) -> Answered | Problem:
+def _of_texts(asking: Asking, found: Sequence[Completion | RequestRefused]) -> AnsweredRequest | AnswerProblem:
     tokens = 0
     for choice, each in zip(asking.choices if asking.requests else (), found, strict=True):
-        if isinstance(each, Refused):
+        if isinstance(each, RequestRefused):
             return refusal(each, asking.param)
         described = tuple(_described(each))
         tokens += len(described)
         delta = Delta(text=each.text, tokens=described, finish_reason=each.finish_reason)
         for _ in choice.add(delta):
             pass  # what a stream would send
-    return Answered(body=asking.whole(tokens), prompt_tokens=asking.prompt_tokens, completion_tokens=tokens)
+    return AnsweredRequest(body=asking.whole(tokens), prompt_tokens=asking.prompt_tokens, completion_tokens=tokens)
 
 
 def _described(found: Completion) -> Iterator[TokenInfo]:
@@ -139,9 +141,9 @@ def _described(found: Completion) -> Iterator[TokenInfo]:
         yield TokenInfo(id=found.end.id, logprob=found.end.logprob, top=found.end.top)
 
 
-def _of_passages(passages: Passages, found: Sequence[Vector | Refused]) -> Answered | Problem:
+def _of_passages(passages: Passages, found: Sequence[Vector | RequestRefused]) -> AnsweredRequest | AnswerProblem:
     try:
         body = embeddings_answer(passages.body, passages.texts, found)
-    except Problem as problem:
+    except AnswerProblem as problem:
         return problem
-    return Answered(body=body, prompt_tokens=sum(map(len, passages.texts)))
+    return AnsweredRequest(body=body, prompt_tokens=sum(map(len, passages.texts)))

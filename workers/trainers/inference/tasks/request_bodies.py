@@ -12,7 +12,7 @@ from app.domain.spec.rules.inference import (
     MOST_STOPS,
     MOST_TOP_K,
 )
-from workers.trainers.inference.serving.openai.problems import Problem
+from workers.trainers.inference.serving.openai.problems import AnswerProblem
 
 Body = Mapping[str, Any]
 _Test = Callable[[object], bool]
@@ -23,17 +23,17 @@ _LONGEST_ID = 10  # digits of a token's id
 
 
 def check_body(endpoint: str, body: Body) -> None:
-    """Raises Problem naming the field."""
+    """Raises AnswerProblem naming the field."""
     needed, rules = _FIELDS[endpoint]
     for name in ("model", needed):
         if body.get(name) is None:
-            raise Problem(f"the body has no {name}", param=name)
+            raise AnswerProblem(f"the body has no {name}", param=name)
     if body.get("stream"):
-        raise Problem("a batch has no streams; leave stream out", param="stream")
+        raise AnswerProblem("a batch has no streams; leave stream out", param="stream")
     for name, (fits, expected) in rules.items():
         value = body.get(name)
         if value is not None and not fits(value):
-            raise Problem(f"{name} must be {expected}", param=name)
+            raise AnswerProblem(f"{name} must be {expected}", param=name)
 
 
 def _number(least: float, most: float) -> _Rule:

@@ -11,14 +11,14 @@ from app.domain.spec.inference import InferenceTask
 from workers.rank.run_context import RunSpec
 from workers.trainers.data.shapes import Record
 from workers.trainers.failures import DataInvalid, InvalidConfig
-from workers.trainers.inference.engine.interface import Engine, Refused
+from workers.trainers.inference.engine.interface import Engine, RequestRefused
 from workers.trainers.inference.engine.transformers_engine import TransformersEngine
 from workers.trainers.inference.rows import Answer
 from workers.trainers.inference.section import inference_of
 from workers.trainers.inference.serving.openai.chance import Chance, derived
-from workers.trainers.inference.serving.openai.problems import INVALID, Problem
+from workers.trainers.inference.serving.openai.problems import INVALID, AnswerProblem
 from workers.trainers.inference.serving.openai.served_model import served_model
-from workers.trainers.inference.tasks.request_answers import Answered, TextAnswers, VectorAnswers
+from workers.trainers.inference.tasks.request_answers import AnsweredRequest, TextAnswers, VectorAnswers
 from workers.trainers.inference.tasks.request_bodies import Body, check_body
 from workers.trainers.inference.tasks.task import Interrupted, Task
 
@@ -33,19 +33,19 @@ class Answers(Protocol[Prepared]):
     """How the bodies of an endpoint are answered."""
 
     def prepare(self, body: Body, chance: Chance) -> Prepared:
-        """What the engine is asked. Raises Problem."""
+        """What the engine is asked. Raises AnswerProblem."""
 
-    def answered(self, prepared: Sequence[Prepared], interrupted: Interrupted) -> list[Answered | Problem]:
+    def answered(self, prepared: Sequence[Prepared], interrupted: Interrupted) -> list[AnsweredRequest | AnswerProblem]:
         """In one call of the engine. Raises Interrupted."""
 
 
 @dataclass(frozen=True)
-class Request(Generic[Prepared]):
+class RecordRequest(Generic[Prepared]):
     """``prepared`` None: there is a ``problem``."""
 
     id: str
     prepared: Prepared | None = None
-    problem: Problem | None = None
+    problem: AnswerProblem | None = None
 
 
 class Requesting(Generic[Prepared]):
@@ -55,21 +55,23 @@ class Requesting(Generic[Prepared]):
         self._task = task
         self._answers = answers
 
-    def request(self, index: int, record: Record) -> Request[Prepared]:
+    def request(self, index: int, record: Record) -> RecordRequest[Prepared]:
         """Raises DataInvalid for a record that is no request."""
         body = self._body(record)
         chance = derived(f"{self._task.seed}/{self._task.only_model}/{index}", self._task.created)
         name = f"req_{chance.id}"
         try:
             check_body(self._task.endpoint, body)
-            return Request(name, self._answers.prepare(body, chance))
-        except Problem as problem:
-            return Request(name, problem=problem)
+            return RecordRequest(name, self._answers.prepare(body, chance))
+        except AnswerProblem as problem:
+            return RecordRequest(name, problem=problem)
         except _REFUSALS as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            return Request(name, problem=Problem(f"the body is none of {self._task.endpoint}: {reason}"))
+            return RecordRequest(name, problem=AnswerProblem(f"the body is none of {self._task.endpoint}: {reason}"))
 
-    def answers(self, requests: Sequence[Request[Prepared]], interrupted: Interrupted) -> list[Answer | Refused]:
+    def answers(
+        self, requests: Sequence[RecordRequest[Prepared]], interrupted: Interrupted
+    ) -> list[Answer | RequestRefused]:
         prepared = [each.prepared for each in requests if each.prepared is not None]
         found = iter(self._answers.answered(prepared, interrupted) if prepared else ())
         return [_answer(each.id, each.problem or next(found)) for each in requests]
@@ -96,9 +98,9 @@ def requesting(spec: RunSpec, engine: Engine) -> Task[Any]:
     return Requesting(task, TextAnswers(model, task.endpoint))
 
 
-def _answer(name: str, found: Answered | Problem) -> Answer:
-    if isinstance(found, Problem):
-        refused = Refused(code=(found.code or INVALID).upper(), message=found.message)
+def _answer(name: str, found: AnsweredRequest | AnswerProblem) -> Answer:
+    if isinstance(found, AnswerProblem):
+        refused = RequestRefused(code=(found.code or INVALID).upper(), message=found.message)
         return Answer(values=_response(name, found.http_status, found.body()), refused=refused)
     return Answer(
         values=_response(name, 200, found.body),

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from workers.trainers.data.shapes import Record
-from workers.trainers.inference.engine.interface import Engine, Refused, Scores, TokenIds
+from workers.trainers.inference.engine.interface import Engine, RequestRefused, Scores, TokenIds
 from workers.trainers.inference.engine.refusing import not_finite
 from workers.trainers.inference.rows import Answer
 from workers.trainers.inference.tasks.task import Interrupted
@@ -21,13 +21,13 @@ class Scoring:
     def request(self, _index: int, record: Record) -> tuple[int, ...]:
         return tuple(self._tokens.judged(record))
 
-    def answers(self, requests: Sequence[TokenIds], interrupted: Interrupted) -> list[Answer | Refused]:
+    def answers(self, requests: Sequence[TokenIds], interrupted: Interrupted) -> list[Answer | RequestRefused]:
         found = self._engine.scores(requests, interrupted)
         return [_answer(len(request), each) for request, each in zip(requests, found, strict=True)]
 
 
-def _answer(length: int, found: Scores | Refused) -> Answer | Refused:
-    if isinstance(found, Refused):
+def _answer(length: int, found: Scores | RequestRefused) -> Answer | RequestRefused:
+    if isinstance(found, RequestRefused):
         return found
     numbers = list(found.probabilities.values()) if found.value is None else [found.value]
     if not all(map(math.isfinite, numbers)):

@@ -5,12 +5,11 @@ from typing import Protocol, TypeVar
 
 from workers.trainers.data.shapes import Record
 from workers.trainers.failures import DataInvalid
-from workers.trainers.inference.engine.interface import Refused
+from workers.trainers.inference.engine.interface import RequestRefused
 from workers.trainers.inference.inputs import InputRow, Inputs
-from workers.trainers.inference.rows import Answer, OutputRow, RecordError, answered
+from workers.trainers.inference.rows import RECORD_INVALID, Answer, OutputRow, RecordError, answered
 from workers.trainers.inference.tokens import Unanswerable
 
-RECORD_INVALID = "RECORD_INVALID"
 Request = TypeVar("Request")
 Interrupted = Callable[[], bool]
 
@@ -21,7 +20,7 @@ class Task(Protocol[Request]):
     def request(self, index: int, record: Record) -> Request:
         """What the engine is asked for record number ``index``. Raises Unanswerable."""
 
-    def answers(self, requests: Sequence[Request], interrupted: Interrupted) -> list[Answer | Refused]:
+    def answers(self, requests: Sequence[Request], interrupted: Interrupted) -> list[Answer | RequestRefused]:
         """The answers in the order of ``requests``. Raises Interrupted."""
 
 
@@ -46,7 +45,7 @@ def answer_shard(
             found[row.index] = RecordError(error.code, error.message, row.where)
     answers = task.answers([request for _, request in requests], interrupted) if requests else []
     for (row, _), answer in zip(requests, answers, strict=True):
-        if isinstance(answer, Refused):
+        if isinstance(answer, RequestRefused):
             found[row.index] = RecordError(answer.code, answer.message, row.where)
         else:
             found[row.index] = answer

@@ -9,7 +9,8 @@ from workers.rank.run_context import RunSpec
 from workers.trainers.failures import InvalidConfig
 from workers.trainers.hf_trainer.model.tokenizer import trust_options
 from workers.trainers.inference.inputs import Inputs
-from workers.trainers.inference.section import inference_of, model_directory, pooling_of
+from workers.trainers.inference.pooling import pooling_of
+from workers.trainers.inference.section import inference_of, model_directory
 from workers.trainers.inference.tasks.columns import columns_of
 from workers.trainers.inference.writers.json_lines import JsonLines
 from workers.trainers.inference.writers.kept_columns import kept_columns

@@ -8,12 +8,12 @@ import pytest
 from app.domain.errors import BadSpec
 from app.domain.sweeps import grid as grids
 from app.domain.sweeps.rules.document import check, check_other_budget
-from app.domain.sweeps.rules.limits import DEFAULT, OF_THE_FORMAT, Limits
+from app.domain.sweeps.rules.limits import DEFAULT, OF_THE_FORMAT, SweepLimits
 from app.domain.sweeps.spec import SweepSpec
 from config.settings import SettingsError, load_settings
 from tests.unit.domain.sweeps.sweep_documents import SCRIPT, sweep
 
-SMALL = Limits(max_trials=50, max_parameters=4, max_values=2)
+SMALL = SweepLimits(max_trials=50, max_parameters=4, max_values=2)
 BIG_GRID = {name: {"type": "int", "min": 1, "max": 5} for name in ("a", "b", "c")}
 
 
@@ -32,7 +32,7 @@ def of_script(**changes: Any) -> SweepSpec:
 def test_settings_have_the_defaults_of_the_rules_and_end_where_the_format_does() -> None:
     defaults = load_settings({}).sweep
 
-    assert Limits(**vars(defaults)) == DEFAULT
+    assert SweepLimits(**vars(defaults)) == DEFAULT
     for name, most in vars(OF_THE_FORMAT).items():
         variable = f"TRAINYARD_SWEEP_{name}".upper()
         assert getattr(load_settings({variable: str(most)}).sweep, name) == most
@@ -49,7 +49,7 @@ def test_settings_have_the_defaults_of_the_rules_and_end_where_the_format_does()
         (replace(DEFAULT, max_values=2), "parameters.lora_r.values", "TRAINYARD_SWEEP_MAX_VALUES"),
     ],
 )
-def test_what_is_above_a_limit_is_refused_with_the_setting(limits: Limits, field: str, setting: str) -> None:
+def test_what_is_above_a_limit_is_refused_with_the_setting(limits: SweepLimits, field: str, setting: str) -> None:
     with pytest.raises(BadSpec) as caught:
         check(spec(), limits)
 
@@ -58,7 +58,7 @@ def test_what_is_above_a_limit_is_refused_with_the_setting(limits: Limits, field
 
 
 def test_what_is_at_a_limit_is_accepted() -> None:
-    assert check(spec(), Limits(max_trials=60, max_parameters=5, max_values=3)).parameters
+    assert check(spec(), SweepLimits(max_trials=60, max_parameters=5, max_values=3)).parameters
 
 
 def test_a_higher_limit_accepts_what_the_default_refuses() -> None:

@@ -17,8 +17,8 @@ from workers.trainers.inference.engine.interface import (
     Likelihood,
     Pooling,
     Prompt,
-    Refused,
-    Sampling,
+    RequestRefused,
+    SamplingParams,
     Scores,
     TokenIds,
     never,
@@ -54,9 +54,9 @@ class StandInEngine:
         self._labels = spec.training_config.get("base_model", {}).get("model_kwargs", {}).get(LABELS)
 
     def generate(
-        self, prompts: Sequence[Prompt], sampling: Sampling, interrupted: Callable[[], bool] = never
-    ) -> list[Completion | Refused]:
-        def answer(prompt: Prompt) -> Completion | Refused:
+        self, prompts: Sequence[Prompt], sampling: SamplingParams, interrupted: Callable[[], bool] = never
+    ) -> list[Completion | RequestRefused]:
+        def answer(prompt: Prompt) -> Completion | RequestRefused:
             if refused := self._refused(prompt.tokens, sampling.max_new_tokens):
                 return refused
             tokens = (sum(prompt.tokens) % 50 + 3, prompt.seed % 50 + 3)
@@ -69,16 +69,18 @@ class StandInEngine:
 
     def likelihoods(
         self, continuations: Sequence[Continuation], interrupted: Callable[[], bool] = never
-    ) -> list[Likelihood | Refused]:
-        def answer(asked: Continuation) -> Likelihood | Refused:
+    ) -> list[Likelihood | RequestRefused]:
+        def answer(asked: Continuation) -> Likelihood | RequestRefused:
             refused = self._refused([*asked.context, *asked.tokens])
             size = len(asked.tokens)
             return refused or Likelihood(logprob=-1.0 * size, is_greedy=not asked.context, tokens=size)
 
         return self._answers(continuations, answer, interrupted)
 
-    def scores(self, texts: Sequence[TokenIds], interrupted: Callable[[], bool] = never) -> list[Scores | Refused]:
-        def answer(tokens: TokenIds) -> Scores | Refused:
+    def scores(
+        self, texts: Sequence[TokenIds], interrupted: Callable[[], bool] = never
+    ) -> list[Scores | RequestRefused]:
+        def answer(tokens: TokenIds) -> Scores | RequestRefused:
             if self._labels:
                 return Scores(label=self._labels[0], probabilities=dict.fromkeys(self._labels, 1 / len(self._labels)))
             return self._refused(tokens) or Scores(value=float(sum(tokens)))
@@ -87,8 +89,8 @@ class StandInEngine:
 
     def embeddings(
         self, texts: Sequence[TokenIds], pooling: Pooling, interrupted: Callable[[], bool] = never
-    ) -> list[NDArray[np.float32] | Refused]:
-        def answer(tokens: TokenIds) -> NDArray[np.float32] | Refused:
+    ) -> list[NDArray[np.float32] | RequestRefused]:
+        def answer(tokens: TokenIds) -> NDArray[np.float32] | RequestRefused:
             if refused := self._refused(tokens):
                 return refused
             states = np.outer(np.array(tokens, np.float32), np.arange(1, DIMENSION + 1, dtype=np.float32))
@@ -100,10 +102,10 @@ class StandInEngine:
     def close(self) -> None:
         """There is nothing to free."""
 
-    def _refused(self, tokens: TokenIds, new: int = 0) -> Refused | None:
+    def _refused(self, tokens: TokenIds, new: int = 0) -> RequestRefused | None:
         if len(tokens) + new <= self.context_length:
             return None
-        return Refused(code="CONTEXT_TOO_LONG", message=f"{len(tokens)} and {new} exceed {self.context_length}")
+        return RequestRefused(code="CONTEXT_TOO_LONG", message=f"{len(tokens)} and {new} exceed {self.context_length}")
 
     @staticmethod
     def _answers(

@@ -9,7 +9,7 @@ from tests.unit.workers.trainers.inference.runs import RecordingSession, make_sp
 from trainyard.protocol.messages import Progress
 from workers.trainers.inference import advancing
 from workers.trainers.inference.advancing import Advancing
-from workers.trainers.inference.claims import Claims
+from workers.trainers.inference.shard_claims import Claims
 
 
 class CountingSession(RecordingSession):

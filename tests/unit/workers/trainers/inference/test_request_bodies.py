@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from app.domain.spec.inference import CHAT_COMPLETIONS
-from workers.trainers.inference.serving.openai.problems import Problem
+from workers.trainers.inference.serving.openai.problems import AnswerProblem
 from workers.trainers.inference.tasks.request_bodies import check_body
 
 BODY = {"model": "tiny", "messages": [{"role": "user", "content": "Return the name"}]}
@@ -27,7 +27,7 @@ BODY = {"model": "tiny", "messages": [{"role": "user", "content": "Return the na
     ],
 )
 def test_values_that_a_service_refuses_are_refused(field: str, value: object, expected: str) -> None:
-    with pytest.raises(Problem) as refused:
+    with pytest.raises(AnswerProblem) as refused:
         check_body(CHAT_COMPLETIONS, {**BODY, field: value})
 
     assert (refused.value.param, expected in refused.value.message) == (field, True), refused.value.message

@@ -11,7 +11,7 @@ from workers.rank.run_context import RunSpec
 from workers.trainers.hf_trainer.methods.completions import seeded
 from workers.trainers.inference.engine.interface import Prompt
 from workers.trainers.rollouts.completer import SamplingOptions
-from workers.trainers.rollouts.places import Place
+from workers.trainers.rollouts.places import InstanceAddress
 from workers.trainers.rollouts.rollouts import Rollouts
 from workers.trainers.rollouts.server import RolloutServer
 
@@ -19,7 +19,7 @@ SECRET = b"s" * 32
 ENDS = (1,)
 SAMPLED = SamplingOptions(max_new_tokens=6, temperature=1.0, top_p=0.95, top_k=0, ends=ENDS)
 GREEDY = SamplingOptions(max_new_tokens=6, temperature=1.0, top_p=1.0, top_k=1, ends=ENDS)
-Start = Callable[..., Place]
+Start = Callable[..., InstanceAddress]
 
 
 def a_model(seed: int = 0, **changes: Any) -> LlamaForCausalLM:
@@ -45,5 +45,5 @@ def stop(*servers: RolloutServer) -> None:
         server.close()
 
 
-def asking(*places: Place, secret: bytes = SECRET, rank: int = 0, away: float = 5.0, **more: Any) -> Rollouts:
+def asking(*places: InstanceAddress, secret: bytes = SECRET, rank: int = 0, away: float = 5.0, **more: Any) -> Rollouts:
     return Rollouts(places, secret, rank=rank, away_seconds=away, **more)

@@ -12,7 +12,7 @@ from tests.unit.workers.trainers.inference.stand_in_engine import word_tokenizer
 from tests.unit.workers.trainers.rollouts.asking import SECRET, Start, stop
 from workers.rank.run_context import RunSpec
 from workers.trainers.rollouts.completer import Completer
-from workers.trainers.rollouts.places import Place
+from workers.trainers.rollouts.places import InstanceAddress
 from workers.trainers.rollouts.request_handler import RequestHandler
 from workers.trainers.rollouts.server import RolloutServer
 
@@ -33,8 +33,8 @@ def start(tokenizer: PreTrainedTokenizerBase, spec: RunSpec, tmp_path: Path) -> 
     """Starts the ranks of an instance, each with a model of its own."""
     servers: list[RolloutServer] = []
 
-    def begin(*models: Any, index: int = 0, port: int = 0) -> Place:
-        place = Place("rollout", index, "127.0.0.1", port or free_port())
+    def begin(*models: Any, index: int = 0, port: int = 0) -> InstanceAddress:
+        place = InstanceAddress("rollout", index, "127.0.0.1", port or free_port())
         for rank, model in enumerate(models):
             server = RolloutServer(place, rank, len(models), SECRET, tmp_path)
             server.start()

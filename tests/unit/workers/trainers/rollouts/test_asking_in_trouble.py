@@ -17,7 +17,7 @@ from workers.trainers.inference.engine.interface import Prompt
 from workers.trainers.rollouts import client, handshake, wire
 from workers.trainers.rollouts.client import RolloutClient, RolloutFailed, RolloutUnreachable
 from workers.trainers.rollouts.completer import Completer, NotCompleted, SamplingOptions
-from workers.trainers.rollouts.places import Place
+from workers.trainers.rollouts.places import InstanceAddress
 from workers.trainers.rollouts.request_handler import RequestHandler
 from workers.trainers.rollouts.rollouts import BrokenOff
 from workers.trainers.rollouts.server import RolloutServer
@@ -118,7 +118,7 @@ class Sections:
 def test_waiting_for_a_rollout_is_announced(start, spec):
     """It is no hang of the rank that waits; an answer ends it."""
     sections, model, prompts = Sections(), a_model(), prompts_of(spec)
-    place = Place("rollout", 0, "127.0.0.1", free_port())
+    place = InstanceAddress("rollout", 0, "127.0.0.1", free_port())
     starting = threading.Timer(0.5, start, [a_model(1)], {"port": place.port})
     starting.start()
     rollouts = asking(place, section=sections)
@@ -136,7 +136,7 @@ def test_waiting_for_a_rollout_is_announced(start, spec):
 
 def test_rollout_that_loads_its_model_is_waited_for(tokenizer, spec, tmp_path):
     sections, model = Sections(), a_model(1)
-    place = Place("rollout", 0, "127.0.0.1", free_port())
+    place = InstanceAddress("rollout", 0, "127.0.0.1", free_port())
     server = RolloutServer(place, 0, 1, SECRET, tmp_path)
     server.start()
     handler = RequestHandler(model, Completer(model, tokenizer, spec))
@@ -154,7 +154,7 @@ def test_rollout_that_loads_its_model_is_waited_for(tokenizer, spec, tmp_path):
 
 def test_only_the_word_that_its_model_is_loaded_makes_a_rollout_ready(tokenizer, spec, tmp_path, monkeypatch):
     monkeypatch.setattr(client, "MOST_LOST", 1)
-    server = RolloutServer(Place("rollout", 0, "127.0.0.1", free_port()), 0, 1, SECRET, tmp_path)
+    server = RolloutServer(InstanceAddress("rollout", 0, "127.0.0.1", free_port()), 0, 1, SECRET, tmp_path)
     answer_all = server._answer_all
 
     def says_something_else(wire: Wire, *_: object) -> None:
@@ -185,7 +185,7 @@ def test_load_of_a_model_may_take_longer_than_the_kernel_keeps_what_is_not_read(
     monkeypatch.setattr(RolloutClient, "_connect", noted)
     monkeypatch.setattr(Completer, "__call__", lambda _, prompts, __: [tuple(each.tokens[:1]) for each in prompts])
     model = a_model(1)
-    server = RolloutServer(place := Place("rollout", 0, "127.0.0.1", free_port()), 0, 1, SECRET, tmp_path)
+    server = RolloutServer(place := InstanceAddress("rollout", 0, "127.0.0.1", free_port()), 0, 1, SECRET, tmp_path)
     server.start()
     handler = RequestHandler(model, Completer(model, tokenizer, spec))
     handler._version = "0.0"
@@ -204,7 +204,7 @@ def test_load_of_a_model_may_take_longer_than_the_kernel_keeps_what_is_not_read(
 
 def test_failure_of_one_rollout_does_not_wait_for_the_others(start, tokenizer, spec, tmp_path):
     """The other one does not answer, because it loads its model."""
-    place = Place("rollout", 1, "127.0.0.1", free_port())
+    place = InstanceAddress("rollout", 1, "127.0.0.1", free_port())
     slow = RolloutServer(place, 0, 1, SECRET, tmp_path)
     slow.start()
     other = a_model()
@@ -221,7 +221,7 @@ def test_failure_of_one_rollout_does_not_wait_for_the_others(start, tokenizer, s
 
 def test_wait_for_a_rollout_that_hangs_is_broken_off_and_it_is_asked_again(start, spec):
     """It accepts connections, as the kernel does for a process that is stopped, and says nothing."""
-    place, model, prompts = Place("rollout", 0, "127.0.0.1", free_port()), a_model(), prompts_of(spec)
+    place, model, prompts = InstanceAddress("rollout", 0, "127.0.0.1", free_port()), a_model(), prompts_of(spec)
     requests = ["pause"]
     rollouts = asking(place, away=60, breaks_off=lambda: bool(requests))
     with socket.create_server((place.address, place.port)):
@@ -237,7 +237,7 @@ def test_wait_for_a_rollout_that_hangs_is_broken_off_and_it_is_asked_again(start
 
 
 def test_rollout_that_stays_away_is_named(spec):
-    place = Place("rollout", 3, "127.0.0.1", free_port())
+    place = InstanceAddress("rollout", 3, "127.0.0.1", free_port())
 
     with pytest.raises(
         RolloutUnreachable, match=rf"rollout rollout 3 at 127.0.0.1:{place.port}, rank 0 .* \(.*refused\)"

@@ -51,7 +51,7 @@ _SCORES: Mapping[Aggregation, Callable[[Any], Score]] = {
 }
 
 
-class Metrics:
+class HarnessMetrics:
     """The metrics of a measured task. ``values`` are the harness's, by "METRIC,FILTER"."""
 
     def __init__(self, values: Mapping[str, Any], logged: Sequence[Logged], aggregations: Mapping[str, Any]) -> None:

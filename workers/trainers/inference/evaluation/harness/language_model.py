@@ -20,8 +20,8 @@ from workers.trainers.inference.engine.interface import (
     Engine,
     Likelihood,
     Prompt,
-    Refused,
-    Sampling,
+    RequestRefused,
+    SamplingParams,
 )
 from workers.trainers.inference.seeds import sample_seed
 
@@ -164,10 +164,10 @@ class HarnessModel(TemplateLM):  # type: ignore[misc]  # the harness has no type
         self.completion_tokens += sum(len(each.tokens) for each in answers)
         return [postprocess_generated_text(each.text, until, None) for each in answers]
 
-    def _completions(self, prompts: Sequence[Prompt], sampling: Sampling) -> list[Completion | Refused]:
+    def _completions(self, prompts: Sequence[Prompt], sampling: SamplingParams) -> list[Completion | RequestRefused]:
         return self._engine.generate(prompts, sampling, self._interrupted)
 
-    def _sampling(self, options: dict[str, Any], until: Sequence[str]) -> Sampling:
+    def _sampling(self, options: dict[str, Any], until: Sequence[str]) -> SamplingParams:
         longest, draws = int(options.pop("max_gen_toks")), bool(options.pop("do_sample"))
         unknown = sorted(set(options) - set(_SAMPLING))
         if unknown:
@@ -178,17 +178,17 @@ class HarnessModel(TemplateLM):  # type: ignore[misc]  # the harness has no type
         # Where the harness draws without a temperature, it is 1.
         how = {"temperature": 1.0, **options} if draws else {"temperature": 0.0}
         penalty = {name: options[name] for name in ("repetition_penalty",) if name in options}
-        return Sampling(max_new_tokens=longest, stop=tuple(until), **{**how, **penalty})
+        return SamplingParams(max_new_tokens=longest, stop=tuple(until), **{**how, **penalty})
 
-    def _asked(self, ask: Callable[[], list[Answer | Refused]]) -> list[Answer | Refused]:
+    def _asked(self, ask: Callable[[], list[Answer | RequestRefused]]) -> list[Answer | RequestRefused]:
         try:
             return ask()
         except Exception as error:
             self.failure = error
             raise
 
-    def _accepted(self, answer: Answer | Refused) -> Answer:
-        if isinstance(answer, Refused):
+    def _accepted(self, answer: Answer | RequestRefused) -> Answer:
+        if isinstance(answer, RequestRefused):
             raise DataInvalid(f"benchmark {self._name}: a request of the task can't be answered: {answer.message}")
         return answer
 

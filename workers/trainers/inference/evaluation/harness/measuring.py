@@ -14,13 +14,13 @@ from workers.rank.spec_sections import data_config
 from workers.trainers.data import templates
 from workers.trainers.failures import InvalidConfig, TrainingFailure, is_out_of_memory
 from workers.trainers.inference.engine.interface import Interrupted
-from workers.trainers.inference.evaluation.harness.figures import Metrics
+from workers.trainers.inference.evaluation.harness.figures import HarnessMetrics
 from workers.trainers.inference.evaluation.harness.language_model import HarnessModel
 from workers.trainers.inference.evaluation.harness.task_files import TaskFailed, load_task
-from workers.trainers.inference.evaluation.measure import Measured, Task
+from workers.trainers.inference.evaluation.measure import BenchmarkTask, Measurement
 
 
-def measure(task: Task) -> Measured:
+def measure(task: BenchmarkTask) -> Measurement:
     """As `measure.Measure`. Raises also what the functions of the task make: TaskFailed."""
     name, values = catalog.argument(task.benchmark.name), task.parameters
     directory = Path(task.spec.benchmark_files.get(values[TASK_DIR], values[TASK_DIR]))
@@ -31,13 +31,15 @@ def measure(task: Task) -> Measured:
         found = _evaluated(task, model, loaded, values)
     finally:
         shutil.rmtree(cache, ignore_errors=True)
-    metrics = Metrics(found["results"][loaded.task_name], found["samples"][loaded.task_name], loaded.aggregation())
+    metrics = HarnessMetrics(
+        found["results"][loaded.task_name], found["samples"][loaded.task_name], loaded.aggregation()
+    )
     estimates = metrics.estimates(task.seed, task.interrupted)
     if not estimates:
         raise InvalidConfig(
             f"benchmark {task.benchmark.name}: the task has no metric that is a number; see metric_list"
         )
-    return Measured(
+    return Measurement(
         samples=list(metrics.samples()),
         prompt_tokens=model.prompt_tokens,
         completion_tokens=model.completion_tokens,
@@ -45,7 +47,7 @@ def measure(task: Task) -> Measured:
     )
 
 
-def _model(task: Task) -> HarnessModel:
+def _model(task: BenchmarkTask) -> HarnessModel:
     preprocess = data_config(task.spec).preprocess
     if task.parameters["apply_chat_template"]:
         templates.use_own(task.engine.tokenizer, preprocess.chat_template)
@@ -53,7 +55,7 @@ def _model(task: Task) -> HarnessModel:
     return HarnessModel(task.engine, task.benchmark.name, task.seed, task.interrupted, add_bos=preprocess.add_bos_token)
 
 
-def _evaluated(task: Task, model: HarnessModel, loaded: HarnessTask, values: dict[str, Any]) -> dict[str, Any]:
+def _evaluated(task: BenchmarkTask, model: HarnessModel, loaded: HarnessTask, values: dict[str, Any]) -> dict[str, Any]:
     chat = values["apply_chat_template"]
     try:
         found: dict[str, Any] = evaluate(

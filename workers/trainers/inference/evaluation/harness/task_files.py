@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from datasets.packaged_modules import _PACKAGED_DATASETS_MODULES
 from lm_eval.api.task import Task as HarnessTask
 from lm_eval.tasks import TaskManager
 from lm_eval.tasks._index import Entry, Kind
@@ -35,11 +36,9 @@ def load_task(name: str, directory: Path, cache: Path, num_fewshot: int | None) 
 
     Raises InvalidConfig, DataNotFound and TaskFailed.
     """
-    if not directory.is_dir():
-        raise InvalidConfig(f"benchmark lm_eval:{name}: parameters.task_dir {directory.name} is no directory")
+    manager = _manager(name, directory)
     random.seed(_SEED)
     np.random.seed(_NUMPY_SEED)  # noqa: NPY002  what functions of tasks draw from
-    manager = TaskManager(include_path=str(directory), include_defaults=False)
     config = _config(name, _entry(name, directory, manager))
     config["dataset_kwargs"] = {**(config.get("dataset_kwargs") or {}), "cache_dir": str(cache)}
     try:
@@ -52,12 +51,33 @@ def load_task(name: str, directory: Path, cache: Path, num_fewshot: int | None) 
     return task
 
 
+def check_place(name: str, directory: Path) -> None:
+    """Check that the task is there, and its data no data set of the hub; runs none of its functions.
+
+    Raises InvalidConfig, DataNotFound and TaskFailed.
+    """
+    entry = _entry(name, directory, _manager(name, directory))
+    config, path = entry.cfg or {}, Path(entry.yaml_path)
+    place = config.get("dataset_path")
+    if entry.kind is not Kind.TASK or config.get("custom_dataset") is not None or not isinstance(place, str):
+        return  # its functions give it data
+    if place not in _PACKAGED_DATASETS_MODULES and not (path.parent / place).exists():
+        raise DataNotFound(f"benchmark lm_eval:{name}: its data ({place[:128]}) is on the hub; {_OFFLINE}")
+
+
+def _manager(name: str, directory: Path) -> TaskManager:
+    """Reads all YAML files there, with names of functions. Raises InvalidConfig."""
+    if not directory.is_dir():
+        raise InvalidConfig(f"benchmark lm_eval:{name}: parameters.task_dir {directory.name} is no directory")
+    return TaskManager(include_path=str(directory), include_defaults=False)
+
+
 def _entry(name: str, directory: Path, manager: TaskManager) -> Entry:
     """Raises InvalidConfig and TaskFailed."""
     entry = manager.task_index.get(name)
     if entry is None:
         for path in sorted(directory.rglob(f"{name}.yaml")):
-            _loaded(name, path)  # the harness leaves out those that it can't read
+            _loaded(name, path, functions=False)  # the harness leaves out those that it can't read
         known = ", ".join(manager.all_subtasks[:_SHOWN]) or "none"
         raise InvalidConfig(
             f"benchmark lm_eval:{name}: no YAML file below parameters.task_dir ({directory.name}) describes this task; "
@@ -74,7 +94,7 @@ def _entry(name: str, directory: Path, manager: TaskManager) -> Entry:
 def _config(name: str, entry: Entry) -> dict[str, Any]:
     """The task's own, with its functions, and with paths of its data made absolute. Raises TaskFailed."""
     path = Path(entry.yaml_path)
-    config = _loaded(name, path)
+    config = _loaded(name, path, functions=True)
     given = dict(config.get("dataset_kwargs") or {})
     if _FILES in given:
         given[_FILES] = _absolute(given[_FILES], path.parent)
@@ -86,9 +106,10 @@ def _config(name: str, entry: Entry) -> dict[str, Any]:
     return {**config, "task": name, "dataset_kwargs": given}
 
 
-def _loaded(name: str, path: Path) -> dict[str, Any]:
+def _loaded(name: str, path: Path, *, functions: bool) -> dict[str, Any]:
+    """``functions``: with those that it names, whose modules run; else with their names. Raises TaskFailed."""
     try:
-        config: dict[str, Any] = load_yaml(path, resolve_func=True)
+        config: dict[str, Any] = load_yaml(path, resolve_func=functions)
     except Exception as error:
         raise TaskFailed(f"benchmark lm_eval:{name}: {path.name} can't be loaded: {_shown(error)}") from error
     return config

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from workers.trainers.inference.serving.openai.chance import Chance
-from workers.trainers.inference.serving.openai.choices import Choice, Part
+from workers.trainers.inference.serving.openai.choices import AnswerChoice, Part
 from workers.trainers.inference.serving.openai.echoes import Echo
 from workers.trainers.inference.serving.requests import GenerationRequest
 
@@ -24,7 +24,7 @@ class Asking:
     fingerprint: str
     param: str
     requests: Sequence[GenerationRequest]
-    choices: Sequence[Choice]
+    choices: Sequence[AnswerChoice]
     prompt_tokens: int
     body: Mapping[str, Any]
     chance: Chance

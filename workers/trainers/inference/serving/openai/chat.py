@@ -17,7 +17,7 @@ _ROLES = {"developer": "system"}  # as templates name them
 
 
 def chat(body: Mapping[str, Any], adapter: str | None, model: ServedModel, chance: Chance) -> Asking:
-    """Raises Problem."""
+    """Raises AnswerProblem."""
     tools = tools_of(body, model.chat_template)
     record: dict[str, Any] = {"prompt": [_message(each) for each in body[_MESSAGES]]}
     if tools.given:

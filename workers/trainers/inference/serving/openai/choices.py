@@ -13,7 +13,7 @@ _TOOL_CALLS = "tool_calls"
 _LEAST = -9999.0  # of log-probabilities, because JSON has no infinity
 
 
-class Choice(Protocol):
+class AnswerChoice(Protocol):
     """Gets the deltas of one answer in their order."""
 
     def begin(self) -> Iterator[Part]:

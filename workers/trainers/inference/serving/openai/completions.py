@@ -8,7 +8,7 @@ from workers.trainers.inference.serving.openai.asking import TEXT, Asking
 from workers.trainers.inference.serving.openai.chance import Chance
 from workers.trainers.inference.serving.openai.choices import TextChoice
 from workers.trainers.inference.serving.openai.echoes import Echo
-from workers.trainers.inference.serving.openai.problems import CONTEXT_LENGTH_EXCEEDED, Problem
+from workers.trainers.inference.serving.openai.problems import CONTEXT_LENGTH_EXCEEDED, AnswerProblem
 from workers.trainers.inference.serving.openai.sampling_options import sampling_of, seeds_of
 from workers.trainers.inference.serving.openai.served_model import ServedModel
 from workers.trainers.inference.serving.requests import GenerationRequest
@@ -17,7 +17,7 @@ _PROMPT = "prompt"
 
 
 def completion(body: Mapping[str, Any], adapter: str | None, model: ServedModel, chance: Chance) -> Asking:
-    """Each prompt has `n` choices, in the order of the prompts. Raises Problem."""
+    """Each prompt has `n` choices, in the order of the prompts. Raises AnswerProblem."""
     _check(body)
     top = body.get("logprobs")
     texts = None if top is None else model.texts
@@ -67,11 +67,11 @@ def _tokens(asked: str | Sequence[int], model: ServedModel) -> tuple[int, ...]:
 
 
 def _answer_length(prompt: Sequence[int], body: Mapping[str, Any], model: ServedModel) -> int:
-    """0: only the prompt is wanted. Raises Problem."""
+    """0: only the prompt is wanted. Raises AnswerProblem."""
     if not body.get("echo") or body.get("max_tokens") != 0:
         return model.answer_length(len(prompt), body)
     if len(prompt) > model.context:
-        raise Problem(
+        raise AnswerProblem(
             f"the context holds {model.context} tokens, but the prompt has {len(prompt)}; shorten it",
             param=_PROMPT,
             code=CONTEXT_LENGTH_EXCEEDED,
@@ -82,9 +82,9 @@ def _answer_length(prompt: Sequence[int], body: Mapping[str, Any], model: Served
 def _check(body: Mapping[str, Any]) -> None:
     best_of = body.get("best_of")
     if best_of is not None and best_of != (body.get("n") or 1):
-        raise Problem("best_of must equal n: all answers that are made are returned", param="best_of")
+        raise AnswerProblem("best_of must equal n: all answers that are made are returned", param="best_of")
     if body.get("suffix"):
-        raise Problem("text can't be inserted before a suffix; leave suffix out", param="suffix")
+        raise AnswerProblem("text can't be inserted before a suffix; leave suffix out", param="suffix")
 
 
 def _echo(asked: str | Sequence[int], model: ServedModel) -> str:

@@ -9,8 +9,8 @@ from typing import TypeVar
 from workers.trainers.failures import InvalidConfig
 from workers.trainers.inference.engine.interface import Interrupted
 from workers.trainers.inference.serving.loop import GenerationLoop, Handle
-from workers.trainers.inference.serving.openai.problems import ENDING, OVERLOADED, Problem, refusal, unavailable
-from workers.trainers.inference.serving.requests import Closed, Delta, Full, GenerationRequest, NeverFits
+from workers.trainers.inference.serving.openai.problems import ENDING, OVERLOADED, AnswerProblem, refusal, unavailable
+from workers.trainers.inference.serving.requests import Closed, Delta, GenerationRequest, NeverFits, QueueFull
 
 Result = TypeVar("Result")
 
@@ -28,22 +28,22 @@ class Deliveries:
         self.completion_tokens = 0
 
     def submit(self, loop: GenerationLoop, requests: Sequence[GenerationRequest]) -> None:
-        """All of them, or none. Raises Problem."""
+        """All of them, or none. Raises AnswerProblem."""
         try:
             self._handles = loop.submit_all(
                 [(request, partial(self._deliver, index)) for index, request in enumerate(requests)]
             )
         except NeverFits as error:
-            raise Problem(f"{error}; ask for fewer of them", param="n") from error
-        except Full as error:
+            raise AnswerProblem(f"{error}; ask for fewer of them", param="n") from error
+        except QueueFull as error:
             raise _full(error) from error
         except Closed as error:
             raise unavailable("this replica is ending", ENDING) from error
         except InvalidConfig as error:
-            raise Problem(str(error), param="response_format") from error
+            raise AnswerProblem(str(error), param="response_format") from error
 
     async def deltas(self, param: str) -> AsyncIterator[tuple[int, Delta]]:
-        """(index of the answer, delta), until all are finished. Raises Problem, and what `abort` was given."""
+        """(index of the answer, delta), until all are finished. Raises AnswerProblem, and what `abort` was given."""
         unfinished = len(self._handles)
         try:
             while unfinished:
@@ -60,12 +60,12 @@ class Deliveries:
                 self.cancel()
 
     async def called(self, loop: GenerationLoop, work: Callable[[], Result], adapter: str | None = None) -> Result:
-        """What `work` returns, between two steps, while no answers are submitted. Raises NotLoaded of an adapter,
-        Problem, and what `abort` was given.
+        """What `work` returns, between two steps, while no answers are submitted. Raises NoSuchAdapter of an adapter,
+        AnswerProblem, and what `abort` was given.
         """
         try:
             result = asyncio.ensure_future(asyncio.wrap_future(loop.call(work, adapter)))
-        except Full as error:
+        except QueueFull as error:
             raise _full(error) from error
         except Closed as error:
             raise unavailable("this replica is ending", ENDING) from error
@@ -98,5 +98,5 @@ class Deliveries:
             self._events.call_soon_threadsafe(self._queue.put_nowait, (index, delta))
 
 
-def _full(error: Full) -> Problem:
+def _full(error: QueueFull) -> AnswerProblem:
     return unavailable(f"as many requests wait as this replica takes: {error}", OVERLOADED)

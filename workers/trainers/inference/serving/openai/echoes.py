@@ -10,7 +10,7 @@ from workers.trainers.inference.serving.openai.choices import TextChoice
 from workers.trainers.inference.serving.openai.deliveries import Deliveries
 from workers.trainers.inference.serving.openai.problems import OVERLOADED, refusal, unavailable
 from workers.trainers.inference.serving.openai.served_model import ServedModel
-from workers.trainers.inference.serving.requests import GenerationRequest, NotLoaded, ServedSampling, TokenInfo
+from workers.trainers.inference.serving.requests import GenerationRequest, NoSuchAdapter, ServedSampling, TokenInfo
 
 _PROMPT = "prompt"
 _TRIES = 8  # to read a piece while other requests need the place of its adapter
@@ -27,13 +27,13 @@ class Echo:
     choices: Sequence[TextChoice]
 
     def reading(self, model: ServedModel) -> PromptReading:
-        """Raises Problem."""
+        """Raises AnswerProblem."""
         if refused := model.refuse(self.prompt):
             raise refusal(refused, _PROMPT)
         return model.engine.prompt_reading(self.prompt, self.top)
 
     def add(self, reading: PromptReading) -> None:
-        """Give the choices what was read. Raises Problem."""
+        """Give the choices what was read. Raises AnswerProblem."""
         if reading.refused is not None:
             raise refusal(reading.refused, _PROMPT)
         tokens = tuple(_described(self.prompt, reading))
@@ -50,7 +50,7 @@ class EchoReader:
         self._alone = asyncio.Lock()
 
     async def read(self, echoes: Sequence[Echo], model: ServedModel, deliveries: Deliveries) -> None:
-        """Between the steps of other requests, piece by piece. Raises Problem, and what `abort` was given."""
+        """Between the steps of other requests, piece by piece. Raises AnswerProblem, and what `abort` was given."""
         for echo in echoes:
             async with self._alone:
                 reading = echo.reading(model)
@@ -66,7 +66,7 @@ class EchoReader:
         for _ in range(_TRIES):
             try:
                 await deliveries.called(self._loop, piece, echo.adapter)
-            except NotLoaded:
+            except NoSuchAdapter:
                 await self._load(echo, deliveries)
             else:
                 return

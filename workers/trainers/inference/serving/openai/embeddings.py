@@ -7,21 +7,21 @@ from typing import Any
 import numpy as np
 
 from workers.trainers.inference.engine.embedding import Vector
-from workers.trainers.inference.engine.interface import Refused, TokenIds
+from workers.trainers.inference.engine.interface import RequestRefused, TokenIds
 from workers.trainers.inference.serving.openai.completions import texts_or_tokens
-from workers.trainers.inference.serving.openai.problems import Problem, refusal
+from workers.trainers.inference.serving.openai.problems import AnswerProblem, refusal
 from workers.trainers.inference.serving.openai.served_model import ServedModel
 
 _INPUT = "input"
 
 
 def wanted_texts(body: Mapping[str, Any], model: ServedModel) -> list[TokenIds]:
-    """The tokens of each text. Raises Problem."""
+    """The tokens of each text. Raises AnswerProblem."""
     found: list[TokenIds] = [
         model.text(each, _INPUT) if isinstance(each, str) else tuple(each) for each in texts_or_tokens(body[_INPUT])
     ]
     if longest := max((len(each) for each in found if len(each) > model.context), default=0):
-        raise Problem(
+        raise AnswerProblem(
             f"the context holds {model.context} tokens, but a text has {longest}; shorten it",
             param=_INPUT,
             code="context_length_exceeded",
@@ -30,9 +30,9 @@ def wanted_texts(body: Mapping[str, Any], model: ServedModel) -> list[TokenIds]:
 
 
 def embeddings_answer(
-    body: Mapping[str, Any], texts: Sequence[TokenIds], vectors: Sequence[Vector | Refused]
+    body: Mapping[str, Any], texts: Sequence[TokenIds], vectors: Sequence[Vector | RequestRefused]
 ) -> dict[str, Any]:
-    """Raises Problem where the engine has refused a text."""
+    """Raises AnswerProblem where the engine has refused a text."""
     data = [
         {"object": "embedding", "index": index, "embedding": _encoded(body, _accepted(vector))}
         for index, vector in enumerate(vectors)
@@ -42,8 +42,8 @@ def embeddings_answer(
     return {"object": "list", "data": data, "model": body["model"], "usage": usage}
 
 
-def _accepted(vector: Vector | Refused) -> Vector:
-    if isinstance(vector, Refused):
+def _accepted(vector: Vector | RequestRefused) -> Vector:
+    if isinstance(vector, RequestRefused):
         raise refusal(vector, _INPUT)
     return vector
 
@@ -61,7 +61,9 @@ def _cut(vector: Vector, dimensions: int | None) -> Vector:
     if dimensions is None or dimensions == len(vector):
         return vector
     if dimensions > len(vector):
-        raise Problem(f"dimensions is {dimensions}, but the model's vectors have {len(vector)}", param="dimensions")
+        raise AnswerProblem(
+            f"dimensions is {dimensions}, but the model's vectors have {len(vector)}", param="dimensions"
+        )
     cut = vector[:dimensions]
     length = float(np.linalg.norm(cut))
     return cut / np.float32(length) if length else cut

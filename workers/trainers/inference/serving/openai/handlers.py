@@ -18,7 +18,7 @@ from workers.trainers.inference.serving.openai.completions import completion
 from workers.trainers.inference.serving.openai.deliveries import Deliveries
 from workers.trainers.inference.serving.openai.echoes import EchoReader
 from workers.trainers.inference.serving.openai.embeddings import embeddings_answer, wanted_texts
-from workers.trainers.inference.serving.openai.problems import Problem
+from workers.trainers.inference.serving.openai.problems import AnswerProblem
 from workers.trainers.inference.serving.openai.reranking import rerank_answer, wanted_pairs
 from workers.trainers.inference.serving.openai.served_model import ServedModel
 
@@ -49,7 +49,7 @@ class Host(Protocol):
     on_batch: Callable[[], None]
 
     def enter(self, deliveries: Deliveries) -> None:
-        """A request begins. Raises Problem when none are taken any more."""
+        """A request begins. Raises AnswerProblem when none are taken any more."""
 
     def leave(self, deliveries: Deliveries) -> None:
         """It has ended."""
@@ -66,7 +66,7 @@ class Host(Protocol):
     def state(self) -> Mapping[str, Any]: ...
 
 
-class Health(RequestHandler):
+class EngineHealthHandler(RequestHandler):
     def initialize(self, host: Host) -> None:
         self._host = host
 
@@ -74,7 +74,7 @@ class Health(RequestHandler):
         self.finish(dict(self._host.state()))
 
 
-class Usage(RequestHandler):
+class UsageHandler(RequestHandler):
     """What a request has used whose client has left, or is leaving: it is cancelled then."""
 
     def initialize(self, host: Host) -> None:
@@ -104,23 +104,25 @@ class _Handler(RequestHandler):
         deliveries.request_id = self.request.headers.get("X-Request-ID", "")
         try:
             self.host.enter(deliveries)
-        except Problem as problem:
+        except AnswerProblem as problem:
             self._refuse(problem)
             return
         try:
             await self.answer(self._body(), deliveries)
-        except Problem as problem:
+        except AnswerProblem as problem:
             self._refuse(problem)
         except (HungUp, StreamClosedError):
             return
         except Exception:  # noqa: BLE001  (an answer that has begun must not just break off)
             _LOG.exception("a request was not answered")
-            self._refuse(Problem("the engine could not answer this request; the replica's log says why", status=500))
+            self._refuse(
+                AnswerProblem("the engine could not answer this request; the replica's log says why", status=500)
+            )
         finally:
             self.host.leave(deliveries)
 
     async def answer(self, body: Body, deliveries: Deliveries) -> None:
-        """Raises Problem."""
+        """Raises AnswerProblem."""
         raise NotImplementedError
 
     def on_connection_close(self) -> None:
@@ -130,21 +132,21 @@ class _Handler(RequestHandler):
 
     def write_error(self, status_code: int, **_values: Any) -> None:
         """For faults of this program, and methods and paths that there are not."""
-        problem = Problem(self._reason, status=status_code)
+        problem = AnswerProblem(self._reason, status=status_code)
         self.set_header("Content-Type", "application/json; charset=utf-8")
         self.finish(json.dumps(problem.body()))
 
     def need(self, task: str) -> None:
-        """Raises Problem where the model does something else."""
+        """Raises AnswerProblem where the model does something else."""
         own = self.host.model.task
         if own != task:
-            raise Problem(f"this service {_ANSWERS[own]}", param="model")
+            raise AnswerProblem(f"this service {_ANSWERS[own]}", param="model")
 
     def adapter(self) -> str | None:
         """JOB or JOB/CHECKPOINT."""
         name = self.request.headers.get(ADAPTER)
         if name is not None and not _ADAPTER.fullmatch(name):
-            raise Problem(f"{ADAPTER} is JOB or JOB/CHECKPOINT", param="model")
+            raise AnswerProblem(f"{ADAPTER} is JOB or JOB/CHECKPOINT", param="model")
         return name
 
     def send_json(self, document: Mapping[str, Any]) -> None:
@@ -164,15 +166,15 @@ class _Handler(RequestHandler):
         try:
             found = json.loads(self.request.body)
         except ValueError as error:
-            raise Problem(f"the body is no JSON: {error}") from error
+            raise AnswerProblem(f"the body is no JSON: {error}") from error
         if not isinstance(found, dict):
-            raise Problem("the body is no JSON object")
+            raise AnswerProblem("the body is no JSON object")
         for name in ("model", self.needed):
             if name not in found:
-                raise Problem(f"the body has no {name}", param=name)
+                raise AnswerProblem(f"the body has no {name}", param=name)
         return found
 
-    def _refuse(self, problem: Problem) -> None:
+    def _refuse(self, problem: AnswerProblem) -> None:
         if self._is_streaming:
             self.finish(f"data: {json.dumps(problem.body())}\n\n")
             return
@@ -218,7 +220,7 @@ class Chat(_Answers):
     ask = staticmethod(chat)
 
 
-class Completions(_Answers):
+class CompletionsHandler(_Answers):
     needed = "prompt"
     ask = staticmethod(completion)
 
@@ -278,10 +280,10 @@ async def _chunks(asking: Asking, deliveries: Deliveries) -> AsyncIterator[Mappi
 
 def routes(host: Host) -> list[tuple[str, type[RequestHandler], dict[str, Any]]]:
     return [
-        (r"/health", Health, {"host": host}),
-        (r"/usage", Usage, {"host": host}),
+        (r"/health", EngineHealthHandler, {"host": host}),
+        (r"/usage", UsageHandler, {"host": host}),
         (r"/v1/chat/completions", Chat, {"host": host}),
-        (r"/v1/completions", Completions, {"host": host}),
+        (r"/v1/completions", CompletionsHandler, {"host": host}),
         (r"/v1/embeddings", Embeddings, {"host": host}),
         (r"/v1/rerank", Rerank, {"host": host}),
         (r".*", Unknown, {"host": host}),

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from workers.trainers.inference.engine.interface import Refused
+from workers.trainers.inference.engine.interface import RequestRefused
 from workers.trainers.inference.engine.refusing import CONTEXT_TOO_LONG, NO_CHOICE, NOT_FINITE
 from workers.trainers.inference.serving.admission import ADAPTER_NOT_LOADED, ENGINE_ENDED
 
@@ -13,7 +13,7 @@ _STATUSES = {NOT_FINITE: 500, ENGINE_ENDED: 503}
 _CODES = {CONTEXT_TOO_LONG: CONTEXT_LENGTH_EXCEEDED, ENGINE_ENDED: ENDING}
 
 
-class Problem(Exception):
+class AnswerProblem(Exception):
     """An answer that is an error; ``param`` is the field as the client names it."""
 
     def __init__(self, message: str, *, status: int = 400, param: str | None = None, code: str | None = None) -> None:
@@ -28,16 +28,16 @@ class Problem(Exception):
         return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
 
 
-def unavailable(message: str, code: str) -> Problem:
+def unavailable(message: str, code: str) -> AnswerProblem:
     """Another replica, or this one a little later, can answer the request."""
-    return Problem(message, status=503, code=code)
+    return AnswerProblem(message, status=503, code=code)
 
 
-def refusal(refused: Refused, param: str) -> Problem:
+def refusal(refused: RequestRefused, param: str) -> AnswerProblem:
     """What the engine refuses, as an answer about the field ``param``, which has the prompt."""
     if refused.code == ADAPTER_NOT_LOADED:
-        return Problem(refused.message, status=409, param="model", code=refused.code.lower())
+        return AnswerProblem(refused.message, status=409, param="model", code=refused.code.lower())
     status = _STATUSES.get(refused.code, 400)
     code = _CODES.get(refused.code, refused.code.lower())
     is_of_prompt = status < 500 and refused.code != NO_CHOICE
-    return Problem(refused.message, status=status, param=param if is_of_prompt else None, code=code)
+    return AnswerProblem(refused.message, status=status, param=param if is_of_prompt else None, code=code)

@@ -6,7 +6,7 @@ from typing import Any
 from app.domain.spec.response_formats import JSON_SCHEMA, BadResponseFormat, check_response_format
 from app.domain.spec.rules.inference import LEAST_PENALTY, LEAST_TEMPERATURE
 from workers.trainers.inference.seeds import sample_seed
-from workers.trainers.inference.serving.openai.problems import Problem
+from workers.trainers.inference.serving.openai.problems import AnswerProblem
 from workers.trainers.inference.serving.openai.served_model import ServedModel
 from workers.trainers.inference.serving.requests import ServedSampling
 
@@ -23,7 +23,7 @@ def sampling_of(
     says_end: bool = False,
     response_format: Mapping[str, Any] | None = None,
 ) -> ServedSampling:
-    """``top_logprobs`` None: no log-probabilities are wanted. Raises Problem."""
+    """``top_logprobs`` None: no log-probabilities are wanted. Raises AnswerProblem."""
     defaults = {**_DEFAULTS, **model.serving.defaults}
     chosen = {name: defaults[name] if body.get(name) is None else body[name] for name in _DEFAULTS}
     _check_range(chosen)
@@ -49,7 +49,7 @@ def seeds_of(body: Mapping[str, Any], unnamed: int) -> Iterator[int]:
 
 
 def response_format_of(body: Mapping[str, Any]) -> dict[str, Any]:
-    """OpenAI's forms as the engine knows them; empty for any text. Raises Problem."""
+    """OpenAI's forms as the engine knows them; empty for any text. Raises AnswerProblem."""
     asked = body.get(_FORMAT) or {"type": "text"}
     if asked["type"] == "text":
         return {}
@@ -59,18 +59,18 @@ def response_format_of(body: Mapping[str, Any]) -> dict[str, Any]:
     try:
         check_response_format(found)
     except BadResponseFormat as error:
-        raise Problem(str(error), param=f"{_FORMAT}.json_schema{error.part}") from error
+        raise AnswerProblem(str(error), param=f"{_FORMAT}.json_schema{error.part}") from error
     return found
 
 
 def _check_range(chosen: Mapping[str, Any]) -> None:
     """Logits divided by less may not be finite any more."""
     if 0 < chosen["temperature"] < LEAST_TEMPERATURE:
-        raise Problem(
+        raise AnswerProblem(
             f"temperature is 0, which takes the likeliest token, or at least {LEAST_TEMPERATURE}", param="temperature"
         )
     if chosen["repetition_penalty"] < LEAST_PENALTY:
-        raise Problem(f"repetition_penalty is at least {LEAST_PENALTY}; 1 is none", param="repetition_penalty")
+        raise AnswerProblem(f"repetition_penalty is at least {LEAST_PENALTY}; 1 is none", param="repetition_penalty")
 
 
 def _stops(body: Mapping[str, Any]) -> tuple[str, ...]:
@@ -81,5 +81,7 @@ def _stops(body: Mapping[str, Any]) -> tuple[str, ...]:
 def _bias(body: Mapping[str, Any], vocabulary: int) -> dict[int, float]:
     found = {int(token): float(bias) for token, bias in (body.get("logit_bias") or {}).items()}
     if unknown := next((token for token in found if not 0 <= token < vocabulary), None):
-        raise Problem(f"logit_bias names token {unknown}, but the model has {vocabulary} tokens", param="logit_bias")
+        raise AnswerProblem(
+            f"logit_bias names token {unknown}, but the model has {vocabulary} tokens", param="logit_bias"
+        )
     return found

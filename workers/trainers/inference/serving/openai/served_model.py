@@ -13,11 +13,12 @@ from workers.rank.run_context import RunSpec
 from workers.trainers.data.shapes import Record
 from workers.trainers.failures import InvalidConfig
 from workers.trainers.inference.engine.embedding import Vector
-from workers.trainers.inference.engine.interface import Pair, Pooling, Refused, Scores, TokenIds
+from workers.trainers.inference.engine.interface import Pair, Pooling, RequestRefused, Scores, TokenIds
 from workers.trainers.inference.engine.transformers_engine import TransformersEngine
-from workers.trainers.inference.section import inference_of, pooling_of
+from workers.trainers.inference.pooling import pooling_of
+from workers.trainers.inference.section import inference_of
 from workers.trainers.inference.serving.openai.fingerprint import Fingerprints
-from workers.trainers.inference.serving.openai.problems import CONTEXT_LENGTH_EXCEEDED, Problem
+from workers.trainers.inference.serving.openai.problems import CONTEXT_LENGTH_EXCEEDED, AnswerProblem
 from workers.trainers.inference.serving.openai.token_texts import TokenTexts
 from workers.trainers.inference.tokens import TaskTokens, Unanswerable
 
@@ -40,29 +41,29 @@ class ServedModel:
     fingerprints: Fingerprints
 
     def prompt(self, record: Record, param: str) -> tuple[int, ...]:
-        """The tokens of a text or of messages. Raises Problem about the field ``param``."""
+        """The tokens of a text or of messages. Raises AnswerProblem about the field ``param``."""
         try:
             return tuple(self.tokens.prompt(record))
         except Unanswerable as error:
-            raise Problem(error.message, param=param, code=error.code.lower()) from error
+            raise AnswerProblem(error.message, param=param, code=error.code.lower()) from error
 
     def text(self, text: str, param: str) -> tuple[int, ...]:
-        """The tokens of a whole text, of which a vector is wanted. Raises Problem."""
+        """The tokens of a whole text, of which a vector is wanted. Raises AnswerProblem."""
         try:
             return tuple(self.tokens.whole({"text": text}))
         except Unanswerable as error:
-            raise Problem(error.message, param=param, code=error.code.lower()) from error
+            raise AnswerProblem(error.message, param=param, code=error.code.lower()) from error
 
     def answer_length(self, prompt: int, body: Mapping[str, Any]) -> int:
-        """Most tokens of the answer to a prompt of so many. Raises Problem with the numbers."""
+        """Most tokens of the answer to a prompt of so many. Raises AnswerProblem with the numbers."""
         param = "max_completion_tokens" if body.get("max_completion_tokens") is not None else "max_tokens"
         asked = body.get(param)
         most = self.longest_answer
         if asked is not None and not 1 <= asked <= most:
-            raise Problem(f"{param} is {asked}, but an answer has 1 to {most} tokens", param=param)
+            raise AnswerProblem(f"{param} is {asked}, but an answer has 1 to {most} tokens", param=param)
         new = asked if asked is not None else min(self.serving.max_output_tokens, self.context - prompt)
         if new < 1 or prompt + new > self.context:
-            raise Problem(
+            raise AnswerProblem(
                 f"the context holds {self.context} tokens, but the prompt has {prompt} and the answer may have "
                 f"{max(1, new)}; shorten the prompt, or lower {param}",
                 param=param if asked is not None and prompt < self.context else None,
@@ -71,25 +72,25 @@ class ServedModel:
         return int(new)
 
     def pair(self, query: str, document: str, most: int | None, param: str) -> Pair:
-        """The tokens of a query with a document. Raises Problem."""
+        """The tokens of a query with a document. Raises AnswerProblem."""
         try:
             return self.tokens.pair(query, document, most)
         except Unanswerable as error:
-            raise Problem(error.message, param=param, code=error.code.lower()) from error
+            raise AnswerProblem(error.message, param=param, code=error.code.lower()) from error
 
-    def refuse(self, prompt: TokenIds) -> Refused | None:
+    def refuse(self, prompt: TokenIds) -> RequestRefused | None:
         """Why a prompt can't be read."""
         return self.engine.limits(self.engine.generation()).refuse(prompt)
 
     def vectors(
         self, texts: Sequence[TokenIds], on_batch: Callable[[], None], is_unwanted: Callable[[], bool]
-    ) -> list[Vector | Refused]:
+    ) -> list[Vector | RequestRefused]:
         """On the thread of the loop; both are called before each batch of texts. Raises Interrupted."""
         return self.engine.embeddings(texts, self.pooling, _interrupted(on_batch, is_unwanted))
 
     def scores(
         self, pairs: Sequence[Pair], on_batch: Callable[[], None], is_unwanted: Callable[[], bool]
-    ) -> list[Scores | Refused]:
+    ) -> list[Scores | RequestRefused]:
         """As `vectors`."""
         return self.engine.pair_scores(pairs, _interrupted(on_batch, is_unwanted))
 

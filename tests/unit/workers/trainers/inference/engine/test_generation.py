@@ -11,12 +11,21 @@ from workers.trainers.inference.engine.cache_size import CacheSize
 from workers.trainers.inference.engine.continuous import ContinuousBatches
 from workers.trainers.inference.engine.equal_lengths import EqualLengths
 from workers.trainers.inference.engine.generation import generation_of
-from workers.trainers.inference.engine.interface import Completion, Interrupted, Prompt, Refused, Sampling, never
-from workers.trainers.inference.engine.sampling import Asked, Sampler
+from workers.trainers.inference.engine.interface import (
+    Completion,
+    Interrupted,
+    Prompt,
+    RequestRefused,
+    SamplingParams,
+    never,
+)
+from workers.trainers.inference.engine.sampling import SampledPrompt, Sampler
 
 NEW = 8
-GREEDY = Sampling(max_new_tokens=NEW)
-SAMPLED = Sampling(max_new_tokens=NEW, temperature=0.9, top_p=0.95, top_k=200, min_p=0.001, repetition_penalty=1.1)
+GREEDY = SamplingParams(max_new_tokens=NEW)
+SAMPLED = SamplingParams(
+    max_new_tokens=NEW, temperature=0.9, top_p=0.95, top_k=200, min_p=0.001, repetition_penalty=1.1
+)
 
 
 def with_seeds(prompts: Sequence[list[int]]) -> list[Prompt]:
@@ -43,7 +52,7 @@ def test_greedy_answers_equal_plain_generation(engine, llama, prompts):
 
 
 def test_a_repetition_penalty_is_that_of_transformers(engine, llama, prompts):
-    sampling = Sampling(max_new_tokens=NEW, repetition_penalty=1.4)
+    sampling = SamplingParams(max_new_tokens=NEW, repetition_penalty=1.4)
 
     found = tokens_of(engine.generate(with_seeds(prompts[:3]), sampling))
 
@@ -62,7 +71,7 @@ def test_sampled_answers_depend_on_their_own_seed_alone(engine, prompts):
 
 
 def test_a_call_repeated_gives_the_same_bits(engine, prompts):
-    sampling = Sampling(max_new_tokens=NEW, temperature=0.7, logprobs=True)
+    sampling = SamplingParams(max_new_tokens=NEW, temperature=0.7, logprobs=True)
 
     assert engine.generate(with_seeds(prompts), sampling) == engine.generate(with_seeds(prompts), sampling)
 
@@ -74,13 +83,13 @@ def test_a_full_cache_changes_no_answer(engine, tokenizer, prompts, size):
     answer = ContinuousBatches(engine.model, size)
     sampler = Sampler(SAMPLED, tokenizer, {2})
 
-    found = answer([Asked(each, sampler) for each in requests], never)
+    found = answer([SampledPrompt(each, sampler) for each in requests], never)
 
     assert tokens_of(found) == tokens_of(engine.generate(requests, SAMPLED))
 
 
 def test_log_probabilities_are_those_of_the_model(engine, prompts):
-    sampling = Sampling(max_new_tokens=NEW, temperature=0.5, top_k=3, logprobs=True)
+    sampling = SamplingParams(max_new_tokens=NEW, temperature=0.5, top_k=3, logprobs=True)
 
     (found,) = engine.generate([Prompt(tokens=prompts[4], seed=4)], sampling)
 
@@ -106,7 +115,7 @@ def test_what_the_cache_can_not_hold_is_refused(engine, prompts, monkeypatch):
 
     long, short = engine.generate([Prompt(tokens=[5] * 89), Prompt(tokens=prompts[0])], GREEDY)
 
-    assert isinstance(long, Refused)
+    assert isinstance(long, RequestRefused)
     assert (long.code, "memory for them holds 96" in long.message) == ("CONTEXT_TOO_LONG", True)
     assert isinstance(short, Completion)
 

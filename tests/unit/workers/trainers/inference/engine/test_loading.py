@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 
 from tests.builders.engine_specs import engine_spec, loaded_engine
 from workers.trainers.failures import InvalidConfig, ModelNotFound
-from workers.trainers.inference.engine.interface import Continuation, Pooling, Prompt, Sampling
+from workers.trainers.inference.engine.interface import Continuation, Pooling, Prompt, SamplingParams
 
 # peft reads a property whose name transformers has changed.
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
@@ -39,7 +39,7 @@ def test_an_adapter_is_applied_to_its_base_model(engine, llama, adapter, prompts
     found = loaded_engine(engine_spec(llama, weights_path=str(adapter), inference=ADAPTER))
     plain = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(llama), str(adapter)).eval()
 
-    (answer,) = found.generate([Prompt(tokens=prompts[0])], Sampling(max_new_tokens=6))
+    (answer,) = found.generate([Prompt(tokens=prompts[0])], SamplingParams(max_new_tokens=6))
 
     expected = plain.generate(input_ids=torch.tensor([prompts[0]]), max_new_tokens=6, do_sample=False)
     assert list(answer.tokens) == expected[0, len(prompts[0]) :].tolist()
@@ -116,4 +116,4 @@ def test_what_can_not_be_loaded_is_refused(llama, values, error, named):
 def test_a_model_refuses_the_task_of_another_one(llama, prompts):
     engine = loaded_engine(engine_spec(llama, "embed"))
     with pytest.raises(InvalidConfig, match="needs a model that generates text"):
-        engine.generate([Prompt(tokens=prompts[0])], Sampling(max_new_tokens=2))
+        engine.generate([Prompt(tokens=prompts[0])], SamplingParams(max_new_tokens=2))

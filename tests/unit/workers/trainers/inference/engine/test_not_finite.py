@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from tests.builders.engine_specs import engine_spec, loaded_engine
-from workers.trainers.inference.engine.interface import Completion, Prompt, Refused, Sampling
+from workers.trainers.inference.engine.interface import Completion, Prompt, RequestRefused, SamplingParams
 
 BROKEN = 77  # a token whose embedding is not a number
-GREEDY = Sampling(max_new_tokens=4, logprobs=True)
-SAMPLED = Sampling(max_new_tokens=4, temperature=0.8, top_p=0.9)
+GREEDY = SamplingParams(max_new_tokens=4, logprobs=True)
+SAMPLED = SamplingParams(max_new_tokens=4, temperature=0.8, top_p=0.9)
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
@@ -24,6 +24,6 @@ def test_only_the_request_itself_is_refused(save_model, prompts, kind, config, s
 
     found = engine.generate(requests, sampling)
 
-    assert isinstance(found[1], Refused)
+    assert isinstance(found[1], RequestRefused)
     assert (found[1].code, "token 1 of the answer is not a finite number" in found[1].message) == ("NOT_FINITE", True)
     assert [found[0].tokens, found[2].tokens] == [expected[0].tokens, expected[2].tokens]

@@ -15,7 +15,7 @@ from workers.trainers.inference.engine.interface import never
 from workers.trainers.inference.evaluation import reward_model
 from workers.trainers.inference.evaluation.dataset import Dataset
 from workers.trainers.inference.evaluation.reward_model import RewardModelScorer
-from workers.trainers.inference.evaluation.scoring import Answered
+from workers.trainers.inference.evaluation.scoring import AnsweredRecord
 from workers.trainers.inference.inputs import InputRow
 
 STRICT = "{% for m in messages %}{{ m.content if m.role != 'system' else raise_exception('no system') }}{% endfor %}"
@@ -54,9 +54,9 @@ def located(*prompts: object) -> list[tuple[InputRow, dict[str, Any]]]:
     return [(InputRow(n, f"a.jsonl line {n + 1}", {}), {"prompt": prompt}) for n, prompt in enumerate(prompts)]
 
 
-def answered(*prompts: object) -> list[Answered]:
+def answered(*prompts: object) -> list[AnsweredRecord]:
     completion: Any = SimpleNamespace(text="no")
-    return [Answered(row, record, completion) for row, record in located(*prompts)]
+    return [AnsweredRecord(row, record, completion) for row, record in located(*prompts)]
 
 
 @pytest.mark.parametrize(

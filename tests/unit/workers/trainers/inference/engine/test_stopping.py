@@ -2,7 +2,7 @@
 
 import pytest
 
-from workers.trainers.inference.engine.interface import LENGTH, STOP, Prompt, Sampling
+from workers.trainers.inference.engine.interface import LENGTH, STOP, Prompt, SamplingParams
 from workers.trainers.inference.engine.stopping import StopTexts, decoded
 
 TEXT = "Return the name, or the default.\n\nMore — «text»."
@@ -41,11 +41,12 @@ def test_text_without_a_stop_text_is_whole(tokenizer):
 
 
 def test_a_request_ends_at_its_stop_text(engine, prompts):
-    (whole,) = engine.generate([Prompt(tokens=prompts[3])], Sampling(max_new_tokens=8))
+    (whole,) = engine.generate([Prompt(tokens=prompts[3])], SamplingParams(max_new_tokens=8))
     end = whole.text[3:5]
 
     found, other = engine.generate(
-        [Prompt(tokens=prompts[3]), Prompt(tokens=prompts[5])], Sampling(max_new_tokens=8, stop=(end,), logprobs=True)
+        [Prompt(tokens=prompts[3]), Prompt(tokens=prompts[5])],
+        SamplingParams(max_new_tokens=8, stop=(end,), logprobs=True),
     )
 
     assert (found.text, found.finish_reason) == (whole.text[: whole.text.index(end)], STOP)
@@ -54,10 +55,10 @@ def test_a_request_ends_at_its_stop_text(engine, prompts):
 
 
 def test_an_end_of_sequence_token_is_no_part_of_the_answer(engine, prompts, monkeypatch):
-    (whole,) = engine.generate([Prompt(tokens=prompts[2])], Sampling(max_new_tokens=8))
+    (whole,) = engine.generate([Prompt(tokens=prompts[2])], SamplingParams(max_new_tokens=8))
     monkeypatch.setattr(engine, "_ends", frozenset({whole.tokens[4]}))
 
-    (found,) = engine.generate([Prompt(tokens=prompts[2])], Sampling(max_new_tokens=8))
+    (found,) = engine.generate([Prompt(tokens=prompts[2])], SamplingParams(max_new_tokens=8))
 
     assert found.tokens == whole.tokens[: whole.tokens.index(whole.tokens[4])]
     assert (whole.finish_reason, found.finish_reason) == (LENGTH, STOP)

@@ -6,8 +6,8 @@ import re
 import pytest
 
 from workers.trainers.failures import InvalidConfig
-from workers.trainers.inference.engine.interface import STOP, Prompt, Sampling
-from workers.trainers.inference.engine.sampling import Asked
+from workers.trainers.inference.engine.interface import STOP, Prompt, SamplingParams
+from workers.trainers.inference.engine.sampling import SampledPrompt
 
 pytest.importorskip("llguidance")
 
@@ -21,7 +21,7 @@ SCHEMA = {
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_answers_match_a_regular_expression(engine, prompts, temperature):
-    sampling = Sampling(
+    sampling = SamplingParams(
         max_new_tokens=16, temperature=temperature, response_format={"type": "regex", "pattern": "(yes|no), [0-9]{3}"}
     )
 
@@ -32,7 +32,9 @@ def test_answers_match_a_regular_expression(engine, prompts, temperature):
 
 
 def test_answers_follow_a_json_schema(engine, prompts):
-    sampling = Sampling(max_new_tokens=40, temperature=1.0, response_format={"type": "json_schema", "schema": SCHEMA})
+    sampling = SamplingParams(
+        max_new_tokens=40, temperature=1.0, response_format={"type": "json_schema", "schema": SCHEMA}
+    )
 
     found = engine.generate([Prompt(tokens=tokens, seed=seed) for seed, tokens in enumerate(prompts[:4])], sampling)
 
@@ -52,7 +54,7 @@ def test_answers_follow_a_json_schema(engine, prompts):
 )
 def test_formats_that_can_not_be_applied_are_refused(engine, prompts, response_format, named):
     with pytest.raises(InvalidConfig, match=re.escape(named)):
-        engine.generate([Prompt(tokens=prompts[0])], Sampling(max_new_tokens=4, response_format=response_format))
+        engine.generate([Prompt(tokens=prompts[0])], SamplingParams(max_new_tokens=4, response_format=response_format))
 
 
 def recursive(count):
@@ -71,21 +73,23 @@ def recursive(count):
 )
 def test_formats_that_would_hold_up_other_requests_are_refused(engine, response_format, named):
     with pytest.raises(InvalidConfig, match=named):
-        engine.sampler(Sampling(max_new_tokens=4, response_format=response_format), is_shared=True)
+        engine.sampler(SamplingParams(max_new_tokens=4, response_format=response_format), is_shared=True)
 
 
 def test_optional_fields_are_no_alternatives(engine):
     fields = {f"field_{each}": {"anyOf": [{"type": "string"}, {"type": "null"}]} for each in range(100)}
     form = {"type": "json_schema", "schema": {"type": "object", "properties": fields, "required": list(fields)}}
 
-    assert engine.sampler(Sampling(max_new_tokens=4, response_format=form), is_shared=True)
+    assert engine.sampler(SamplingParams(max_new_tokens=4, response_format=form), is_shared=True)
 
 
 def test_answers_of_one_request_share_a_format(engine, prompts):
-    sampling = Sampling(max_new_tokens=40, temperature=1.0, response_format={"type": "json_schema", "schema": SCHEMA})
+    sampling = SamplingParams(
+        max_new_tokens=40, temperature=1.0, response_format={"type": "json_schema", "schema": SCHEMA}
+    )
     sampler = engine.sampler(sampling, is_shared=True)
 
     requests = [Prompt(tokens=tokens, seed=seed) for seed, tokens in enumerate(prompts[:4])]
-    found = engine.generation().answer([Asked(each, sampler) for each in requests], lambda: False)
+    found = engine.generation().answer([SampledPrompt(each, sampler) for each in requests], lambda: False)
 
     assert [each.text for each in found] == [each.text for each in engine.generate(requests, sampling)]

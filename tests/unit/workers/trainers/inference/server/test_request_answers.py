@@ -11,7 +11,7 @@ from app.domain.spec.inference import CHAT_COMPLETIONS
 from tests.builders.engine_specs import engine_spec, loaded_engine
 from workers.trainers.failures import InvalidConfig
 from workers.trainers.inference.serving.openai.chance import derived
-from workers.trainers.inference.serving.openai.problems import Problem
+from workers.trainers.inference.serving.openai.problems import AnswerProblem
 from workers.trainers.inference.serving.openai.served_model import served_model
 from workers.trainers.inference.tasks.request_answers import TextAnswers
 
@@ -42,7 +42,7 @@ def unable(llama: Path) -> Callable[..., Any]:
 
 
 def test_a_format_that_cannot_be_applied_is_named(unable: Callable[..., Any]) -> None:
-    with pytest.raises(Problem) as refused:
+    with pytest.raises(AnswerProblem) as refused:
         unable(response_format=FORMAT)
 
     assert refused.value.param == "response_format"

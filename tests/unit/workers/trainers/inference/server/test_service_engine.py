@@ -13,7 +13,14 @@ from tests.builders.engine_specs import engine_spec, loaded_engine
 from tests.unit.workers.trainers.inference.server.socket_client import Replica
 from workers.rank.run_context import NotAnswered
 from workers.trainers.failures import InvalidConfig
-from workers.trainers.inference.engine.interface import Continuation, Interrupted, Pooling, Prompt, Refused, Sampling
+from workers.trainers.inference.engine.interface import (
+    Continuation,
+    Interrupted,
+    Pooling,
+    Prompt,
+    RequestRefused,
+    SamplingParams,
+)
 from workers.trainers.inference.engine.refusing import CONTEXT_TOO_LONG
 from workers.trainers.inference.engine.service_engine import AT_A_TIME, ServiceEngine, ServiceUnavailable
 from workers.trainers.inference.engines import load_engine
@@ -48,7 +55,7 @@ def never_asked(path: str, body: Mapping[str, Any]) -> dict[str, Any]:
 def test_answers_are_those_of_the_model_and_prompts_share_requests(llama: Path, replica: Replica) -> None:
     bodies: list[Mapping[str, Any]] = []
     engine, own = service_engine(llama, asking(replica, bodies)), loaded_engine(engine_spec(llama))
-    sampling = Sampling(max_new_tokens=6, repetition_penalty=1.1, logprobs=True)
+    sampling = SamplingParams(max_new_tokens=6, repetition_penalty=1.1, logprobs=True)
 
     found, expected = engine.generate(PROMPTS, sampling), own.generate(PROMPTS, sampling)
 
@@ -63,7 +70,7 @@ def test_answers_are_those_of_the_model_and_prompts_share_requests(llama: Path, 
 
 def test_sampled_answers_are_functions_of_their_seeds(llama: Path, replica: Replica) -> None:
     engine = service_engine(llama, asking(replica))
-    sampling = Sampling(max_new_tokens=6, temperature=1.0)
+    sampling = SamplingParams(max_new_tokens=6, temperature=1.0)
 
     first, again = engine.generate(PROMPTS[:6], sampling), engine.generate(PROMPTS[3:6], sampling)
 
@@ -74,12 +81,14 @@ def test_what_is_wrong_is_refused_alone(llama: Path, replica: Replica) -> None:
     engine = service_engine(llama, asking(replica))
     long = Prompt(tokens=(5,) * 10_000)
 
-    found = engine.generate([PROMPTS[0], long, PROMPTS[1]], Sampling(max_new_tokens=4))
-    too_many = engine.generate(PROMPTS[:2], Sampling(max_new_tokens=100))
+    found = engine.generate([PROMPTS[0], long, PROMPTS[1]], SamplingParams(max_new_tokens=4))
+    too_many = engine.generate(PROMPTS[:2], SamplingParams(max_new_tokens=100))
 
-    assert [type(each) is Refused for each in found] == [False, True, False]
+    assert [type(each) is RequestRefused for each in found] == [False, True, False]
     assert found[1].code == CONTEXT_TOO_LONG
-    assert all(isinstance(each, Refused) and "64" in each.message for each in too_many), "the limit of the service"
+    assert all(isinstance(each, RequestRefused) and "64" in each.message for each in too_many), (
+        "the limit of the service"
+    )
 
 
 def test_vectors_are_those_of_the_model(run_replica: Callable[..., Replica], save_model: Callable[..., Path]) -> None:
@@ -100,7 +109,7 @@ def test_a_service_that_does_not_answer_ends_the_job(llama: Path) -> None:
         raise NotAnswered("no replica of tiny has answered within 180 s", 503)
 
     with pytest.raises(ServiceUnavailable, match=r"tiny does not answer \(503\): no replica") as failure:
-        service_engine(llama, ask).generate(PROMPTS, Sampling(max_new_tokens=4))
+        service_engine(llama, ask).generate(PROMPTS, SamplingParams(max_new_tokens=4))
 
     assert failure.value.error_type == "NETWORK_ERROR"
 
@@ -111,7 +120,7 @@ def test_what_no_request_can_be_blamed_for_ends_the_attempt(llama: Path, status:
         raise NotAnswered("there is no service tiny", status)
 
     with pytest.raises(raised):
-        service_engine(llama, ask).generate(PROMPTS, Sampling(max_new_tokens=4))
+        service_engine(llama, ask).generate(PROMPTS, SamplingParams(max_new_tokens=4))
 
 
 def test_an_answer_that_fails_is_that_of_its_prompt_alone(llama: Path, replica: Replica) -> None:
@@ -122,9 +131,9 @@ def test_an_answer_that_fails_is_that_of_its_prompt_alone(llama: Path, replica: 
             raise NotAnswered("the answer is not finite", 500)
         return answer(path, body)
 
-    found = service_engine(llama, ask).generate(PROMPTS[:3], Sampling(max_new_tokens=4))
+    found = service_engine(llama, ask).generate(PROMPTS[:3], SamplingParams(max_new_tokens=4))
 
-    assert [type(each) is Refused for each in found] == [False, True, False]
+    assert [type(each) is RequestRefused for each in found] == [False, True, False]
 
 
 def test_a_stop_does_not_wait_for_the_service(llama: Path) -> None:
@@ -136,7 +145,7 @@ def test_a_stop_does_not_wait_for_the_service(llama: Path) -> None:
         raise NotAnswered("the run ends", 499)
 
     with pytest.raises(Interrupted):
-        service_engine(llama, ask).generate(PROMPTS, Sampling(max_new_tokens=4), begun.is_set)
+        service_engine(llama, ask).generate(PROMPTS, SamplingParams(max_new_tokens=4), begun.is_set)
 
     over.set()
 
@@ -149,4 +158,6 @@ def test_what_services_do_not_give_is_refused(llama: Path) -> None:
     with pytest.raises(InvalidConfig, match="gives no scores"):
         engine.scores([(1, 2)])
     with pytest.raises(InvalidConfig, match="response_format"):
-        engine.generate(PROMPTS, Sampling(max_new_tokens=4, response_format={"type": "json_schema", "schema": {}}))
+        engine.generate(
+            PROMPTS, SamplingParams(max_new_tokens=4, response_format={"type": "json_schema", "schema": {}})
+        )

@@ -9,8 +9,8 @@ import pytest
 from tests.builders.engine_specs import engine_spec, loaded_engine
 from tests.unit.workers.trainers.inference.engine.serving.conftest import SECONDS
 from workers.trainers.failures import InvalidConfig
-from workers.trainers.inference.engine.interface import Prompt, Sampling
-from workers.trainers.inference.serving.requests import Closed, Full, GenerationRequest, NeverFits
+from workers.trainers.inference.engine.interface import Prompt, SamplingParams
+from workers.trainers.inference.serving.requests import Closed, GenerationRequest, NeverFits, QueueFull
 
 SAMPLED = {"temperature": 0.9, "top_p": 0.95, "top_k": 200}
 VARIANTS: tuple[dict[str, Any], ...] = (
@@ -32,7 +32,7 @@ def test_greedy_answers_equal_plain_generation(serve, save_model, prompts, kind)
     sizes = {"attention_types": [[["global", "local"], 1]], "num_layers": 2} if kind == "gpt_neo" else {}
     directory = save_model(kind, kind, **sizes)
     plain = loaded_engine(engine_spec(directory)).generate(
-        [Prompt(tokens=tokens) for tokens in prompts], Sampling(max_new_tokens=8)
+        [Prompt(tokens=tokens) for tokens in prompts], SamplingParams(max_new_tokens=8)
     )
     asking = serve(directory)
 
@@ -60,7 +60,7 @@ def test_texts_of_deltas_are_the_answer_in_whole_characters(serve, llama, prompt
     found = asking.ask(prompts[0], max_new_tokens=60, temperature=1.5, logprobs=True, top_logprobs=2).wait()
 
     whole = loaded_engine(engine_spec(llama)).generate(
-        [Prompt(tokens=prompts[0])], Sampling(max_new_tokens=60, temperature=1.5, logprobs=True)
+        [Prompt(tokens=prompts[0])], SamplingParams(max_new_tokens=60, temperature=1.5, logprobs=True)
     )[0]
     assert (found.text, found.tokens) == (whole.text, whole.tokens)
     infos = [token for delta in found.deltas for token in delta.tokens]
@@ -116,9 +116,9 @@ def test_a_request_too_many_is_not_accepted(serve, llama, prompts):
     assert begun.wait(SECONDS)
     accepted = [asking.ask(prompts[0]) for _ in range(31)]  # the call is one, too
 
-    with pytest.raises(Full):
+    with pytest.raises(QueueFull):
         asking.ask(prompts[0])
-    with pytest.raises(Full):
+    with pytest.raises(QueueFull):
         asking.loop.call(int)
 
     assert (asking.loop.counts.in_flight, asking.loop.counts.waiting) == (1, 31)
@@ -130,12 +130,12 @@ def test_a_request_too_many_is_not_accepted(serve, llama, prompts):
 
 def test_answers_begin_together_or_not_at_all(serve, llama, prompts):
     asking = serve(llama, max_waiting=0)
-    request = GenerationRequest(prompt=tuple(prompts[0]), sampling=Sampling(max_new_tokens=4))
+    request = GenerationRequest(prompt=tuple(prompts[0]), sampling=SamplingParams(max_new_tokens=4))
     stop, begun = threading.Event(), threading.Event()
     asking.loop.call(lambda: wait(begun, stop, SECONDS))
     assert begun.wait(SECONDS)
 
-    with pytest.raises(Full):
+    with pytest.raises(QueueFull):
         asking.loop.submit_all([(request, print)] * 32)
     with pytest.raises(NeverFits, match="33 answers"):
         asking.loop.submit_all([(request, print)] * 33)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from workers.trainers.inference.engine.interface import Prompt, Sampling
+from workers.trainers.inference.engine.interface import Prompt, SamplingParams
 from workers.trainers.inference.engine.sampling import Sampler, choose_each
 from workers.trainers.inference.serving.paged_schedule import PagedSchedule
 
@@ -12,7 +12,7 @@ VOCABULARY = 6
 
 def chosen(tokenizer, logits, answered=(), **options):
     """The token that is chosen after `answered`, and the request."""
-    sampler = Sampler(Sampling(max_new_tokens=99, **options), tokenizer, ends=())
+    sampler = Sampler(SamplingParams(max_new_tokens=99, **options), tokenizer, ends=())
     running = sampler.begin(Prompt(tokens=[1, 2]))
     running.tokens.extend(answered)
     token = int(choose_each([running], torch.tensor([logits]))[0])
@@ -72,7 +72,7 @@ def test_requests_with_different_options_share_a_step(tokenizer):
     logits = torch.randn(len(options), VOCABULARY, generator=generator)
 
     def begun(row):
-        sampler = Sampler(Sampling(max_new_tokens=9, **options[row]), tokenizer, ends=())
+        sampler = Sampler(SamplingParams(max_new_tokens=9, **options[row]), tokenizer, ends=())
         return sampler.begin(Prompt(tokens=[1], seed=row))
 
     together = [begun(row) for row in range(len(options))]
@@ -85,7 +85,7 @@ def test_requests_with_different_options_share_a_step(tokenizer):
 
 @pytest.mark.parametrize("options", [{"temperature": 1e-38}, {"repetition_penalty": 1e-40}])
 def test_options_that_leave_no_token_are_not_the_models_fault(tokenizer, options):
-    sampler = Sampler(Sampling(max_new_tokens=9, **options), tokenizer, ends=())
+    sampler = Sampler(SamplingParams(max_new_tokens=9, **options), tokenizer, ends=())
     running = sampler.begin(Prompt(tokens=[1]))
 
     choose_each([running], torch.tensor([[1.0, 5.0, 2.0]]))
@@ -94,7 +94,7 @@ def test_options_that_leave_no_token_are_not_the_models_fault(tokenizer, options
 
 
 def test_a_row_that_is_not_finite_ends_its_own_request_alone(tokenizer):
-    sampler = Sampler(Sampling(max_new_tokens=9, logprobs=True), tokenizer, ends=())
+    sampler = Sampler(SamplingParams(max_new_tokens=9, logprobs=True), tokenizer, ends=())
     running = [sampler.begin(Prompt(tokens=[1])) for _ in range(2)]
 
     choose_each(running, torch.tensor([[float("nan"), 1.0], [0.0, 1.0]]))
