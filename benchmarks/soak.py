@@ -183,7 +183,7 @@ def running_cluster(folder: Path, database: str) -> Iterator[Cluster]:
             server.start()
             server.execute("CREATE DATABASE trainyard")
         cluster = Cluster(folder / "system", slots=SLOTS, postgres=server, database="trainyard" if server else "")
-        # The tests turn fork servers off.
+        # The tests fork supervisors alone.
         cluster.extra = {f"node-{name}": {"TRAINYARD_NODE_WARM": "auto"} for name in NODES}
         try:
             cluster.start(*NODES)

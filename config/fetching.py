@@ -1,5 +1,8 @@
 """Settings for fetching models and data by URI, and for the cache that stores them."""
 
+import ipaddress
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -87,16 +90,50 @@ class FetchSettings:
         if unknown := sorted({*self.pvc_shared_writable} - {*self.pvc_shared}):
             names = ", ".join(unknown)
             problems.append(f"TRAINYARD_FETCH_PVC_SHARED_WRITABLE: {names}: name it in TRAINYARD_FETCH_PVC_SHARED, too")
-        parts = urlsplit(self.proxy)
-        if self.proxy and (parts.scheme != "http" or parts.path not in ("", "/")):
-            problems.append("TRAINYARD_FETCH_PROXY: expected http://host:port, which is asked for TLS by CONNECT")
-        if self.proxy_secret and not self.proxy_user:
-            problems.append("TRAINYARD_FETCH_PROXY_SECRET: set TRAINYARD_FETCH_PROXY_USER, too")
+        problems += self._problems_of_proxy()
         for scheme in ("s3", "oci", "obs"):
             if bool(getattr(self, f"{scheme}_key")) != bool(getattr(self, f"{scheme}_secret")):
                 names = f"TRAINYARD_FETCH_{scheme.upper()}_KEY and TRAINYARD_FETCH_{scheme.upper()}_SECRET"
                 problems.append(f"{names}: set both or neither")
         return problems
+
+    def _problems_of_proxy(self) -> Iterator[str]:
+        if self.proxy and not _is_proxy(self.proxy):
+            yield "TRAINYARD_FETCH_PROXY: expected http://host:port, which is asked for TLS by CONNECT; port 1 to 65535"
+        if self.proxy_user and not self.proxy:
+            yield "TRAINYARD_FETCH_PROXY_USER: set TRAINYARD_FETCH_PROXY, too"
+        if self.proxy_secret and not self.proxy_user:
+            yield "TRAINYARD_FETCH_PROXY_SECRET: set TRAINYARD_FETCH_PROXY_USER, too"
+        if ":" in self.proxy_user:
+            yield "TRAINYARD_FETCH_PROXY_USER: a user has no colon; the password is TRAINYARD_FETCH_PROXY_SECRET"
+        # Clients encode other characters of a login differently.
+        for name in ("proxy_user", "proxy_secret"):
+            text = getattr(self, name)
+            if not (text.isascii() and text.isprintable()):
+                yield f"TRAINYARD_FETCH_{name.upper()}: expected printable ASCII characters"
+        if wrong := [entry for entry in self.no_proxy if not _is_direct(entry)]:
+            yield (
+                f"TRAINYARD_FETCH_NO_PROXY: {', '.join(wrong)}: expected hosts, domains as .example.org, or networks "
+                "as 10.0.0.0/8, without ports or *"
+            )
+
+
+def _is_proxy(url: str) -> bool:
+    parts = urlsplit(url)
+    try:
+        return parts.scheme == "http" and parts.path in ("", "/") and parts.port != 0
+    except ValueError:  # the port is no number, or too large
+        return False
+
+
+def _is_direct(entry: str) -> bool:
+    if "/" not in entry and ":" not in entry:
+        return re.fullmatch(r"\.?\w(?:[\w.-]*\w)?", entry) is not None
+    try:
+        ipaddress.ip_network(entry, strict=False)
+    except ValueError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,8 +17,8 @@ class RetentionSettings:
     )
     sweeps_days: int = setting(
         0,
-        "ended sweeps and the records of their trials are deleted this many days after their end, without the jobs; "
-        "0: never",
+        "ended sweeps and the records of their trials are deleted this many days after their end, without the jobs, "
+        "whose age then counts from their own end; 0: never",
         rules.not_negative,
     )
     checkpoints_days: int = setting(

@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -145,6 +146,7 @@ def address() -> tuple[str, str]:
     return base_url(url), key
 
 
+@cache  # an error asks for the address again
 def _wait_for_first_key(url_file: Path, key_file: Path) -> None:
     """The first `trainyard up` on a directory writes its URL at once, and its key when the database is prepared."""
     until = time.monotonic() + FIRST_KEY_SECONDS

@@ -2,8 +2,9 @@
 
 from typing import Any, ClassVar
 
-from marshmallow import Schema, fields
+from marshmallow import Schema, fields, validates_schema
 
+from app.domain.errors import InvalidRequest
 from app.schemas.documents import DocumentSchema
 from app.schemas.jobs import DryRunSchema, SubmitQuerySchema
 from app.schemas.queries import QueryFlag
@@ -68,6 +69,11 @@ class InspectedSubmitQuerySchema(SubmitQuerySchema):
     inspect = QueryFlag(
         load_default=False, **says("With dry_run: has the records read, too, and answers with data, within a minute")
     )
+
+    @validates_schema
+    def _fits(self, values: dict[str, Any], **_: Any) -> None:
+        if values["inspect"] and not values["dry_run"]:
+            raise InvalidRequest("inspect goes with dry_run=true: add it, or leave inspect out", field="inspect")
 
 
 class DataReportSchema(Schema):

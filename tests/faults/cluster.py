@@ -4,7 +4,7 @@ import os
 import random
 import shutil
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -16,7 +16,7 @@ from sqlalchemy.engine import make_url
 from app.domain.lifecycle.states import TERMINAL
 from app.services.requests.wakeups import Dispatcher
 from config.settings import load_settings
-from tests.faults.crash_points import CrashPoints
+from tests.faults.crash_points import CrashPoints, Point
 from tests.faults.proxy import FaultProxy, ProxyThread
 from tests.faults.witness import Witness
 from tests.systems.servers import PostgresServer
@@ -67,7 +67,10 @@ class Outside:
 
 
 class Cluster(System):
-    """``nodes`` by name, with that many CPU slots each; ``witness`` hears of every step."""
+    """``nodes`` by name, with that many CPU slots each; ``witness`` hears of every step.
+
+    ``points`` may be armed; with any, each process of a job starts as a program, without them supervisors are forked.
+    """
 
     def __init__(
         self,
@@ -75,6 +78,7 @@ class Cluster(System):
         settings: Mapping[str, str] = MappingProxyType({}),
         *,
         slots: int = 4,
+        points: Sequence[Point] = (),
         postgres: PostgresServer | None = None,
         database: str = "",
         outside: Outside | None = None,
@@ -82,7 +86,8 @@ class Cluster(System):
         super().__init__(folder, TRAINYARD_NODE_NETWORK="host", **settings)  # jobs report to the witness
         self._outside, self._is_guest = outside or Outside(), outside is not None
         self.witness = self._outside.witness
-        self.points = CrashPoints(folder / "points")
+        self.points = CrashPoints(folder / "points", points)
+        self._injected = self.points.environment if points else {}
         self.ledger = Ledger()
         self.slots = slots
         self.found_dead: list[str] = []
@@ -200,7 +205,7 @@ class Cluster(System):
         return self.postgres.url(self._database)
 
     def environment_of(self, process: str) -> dict[str, str]:
-        environment = self.environment | self.points.environment
+        environment = self.environment | self._injected
         broker = self.line(process, "redis")
         environment["TRAINYARD_BROKER_URL"] = self.redis.url.replace(f":{self.redis.port}/", f":{broker.port}/")
         if self.postgres is not None:

@@ -1,6 +1,6 @@
 """These tests run the whole system; those of faults share one, until something was found wrong with it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -8,6 +8,7 @@ import pytest
 
 from tests.faults.cluster import SHORT, Cluster, Outside
 from tests.faults.completed_once import one_node, training
+from tests.faults.crash_points import Point
 from tests.faults.seeds import SEED
 from tests.systems.installations import make_system
 from tests.systems.servers import PostgresServer
@@ -22,9 +23,17 @@ def pytest_report_header() -> str:
 class Standing:
     """The system that stands at the moment, and the PostgreSQL that it keeps."""
 
-    def __init__(self, folder: Path, settings: Mapping[str, str], postgres: PostgresServer, outside: Outside) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        settings: Mapping[str, str],
+        points: Sequence[Point],
+        postgres: PostgresServer,
+        outside: Outside,
+    ) -> None:
         self._folder = folder
         self._settings = settings
+        self._points = points
         self._outside = outside
         self._postgres = postgres
         self._count = 0
@@ -36,8 +45,14 @@ class Standing:
             self._count += 1
             name = f"system_{self._count}"
             self._postgres.execute(f"CREATE DATABASE {name}")
-            folder, server = self._folder / name, self._postgres
-            self._cluster = Cluster(folder, self._settings, postgres=server, database=name, outside=self._outside)
+            self._cluster = Cluster(
+                self._folder / name,
+                self._settings,
+                points=self._points,
+                postgres=self._postgres,
+                database=name,
+                outside=self._outside,
+            )
             self._cluster.start("n1", "n2")
         self._cluster.is_sound = False
         return self._cluster
@@ -61,8 +76,14 @@ def settings() -> Mapping[str, str]:
 
 
 @pytest.fixture(scope="module")
+def points() -> Sequence[Point]:
+    """Of the systems; a module that arms some has them."""
+    return ()
+
+
+@pytest.fixture(scope="module")
 def standing(
-    tmp_path_factory: pytest.TempPathFactory, settings: Mapping[str, str], owned_pids: set[int]
+    tmp_path_factory: pytest.TempPathFactory, settings: Mapping[str, str], points: Sequence[Point], owned_pids: set[int]
 ) -> Iterator[Standing]:
     """With a server of its own, because it is stopped."""
     server = PostgresServer(commits_wait=True)
@@ -72,7 +93,7 @@ def standing(
         owned_pids.add(server.pid)
         outside = Outside()
         stack.callback(outside.close)
-        there = Standing(tmp_path_factory.mktemp("faults"), settings, server, outside)
+        there = Standing(tmp_path_factory.mktemp("faults"), settings, points, server, outside)
         stack.callback(there.drop)
         yield there
 

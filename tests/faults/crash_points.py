@@ -61,7 +61,7 @@ POINTS = (
 class CrashPoints:
     """The points of one system, in a folder that its processes read."""
 
-    def __init__(self, folder: Path, points: Sequence[Point] = POINTS) -> None:
+    def __init__(self, folder: Path, points: Sequence[Point]) -> None:
         self._folder = folder
         self._names = frozenset(point.name for point in points)
         folder.mkdir(parents=True)

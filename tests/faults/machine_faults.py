@@ -15,7 +15,8 @@ def set_the_clocks(cluster: Cluster, job_id: str) -> None:
     """One machine a day ahead, the coordinator a day behind: what they decide is as if nothing was."""
     home = f"node-{cluster.home(job_id)}"
     shifted = {home: DAY_SECONDS, "coordinator": -DAY_SECONDS}
-    _restart_with(cluster, {name: {"TESTS_CLOCK_SHIFT_SECONDS": str(by)} for name, by in shifted.items()})
+    injected = cluster.points.environment  # which shifts the clock of each process that starts as a program
+    _restart_with(cluster, {name: injected | {"TESTS_CLOCK_SHIFT_SECONDS": str(by)} for name, by in shifted.items()})
     second = cluster.train(steps=60, step_seconds=0.06)
     cluster.wait_until_witnessed(second, 12)
     cluster.supervisor_of(second).kill()

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from tests.faults.cluster import SHORT, Cluster, eventually
-from tests.faults.crash_points import CrashPoints, Point
+from tests.faults.crash_points import Point
 from tests.systems.forked_agents import ForkedAgents
 from tests.systems.system import wait_for
 
@@ -35,8 +35,8 @@ PATIENT = {**SHORT, "TRAINYARD_LEASE_TTL_SECONDS": "20", "TRAINYARD_LEASE_FENCE_
 @pytest.fixture
 def cluster(tmp_path: Path, demo_assets: Path, forked_agents: ForkedAgents) -> Iterator[Cluster]:
     """One node, whose ranks are forked, so that each of many attempts has its imports behind it."""
-    made = Cluster(tmp_path / "system", {**PATIENT, "TRAINYARD_STORAGE_ROOTS": f"{tmp_path}:{demo_assets}"}, slots=2)
-    made.points = CrashPoints(tmp_path / "moments", POINTS)
+    settings = {**PATIENT, "TRAINYARD_STORAGE_ROOTS": f"{tmp_path}:{demo_assets}"}
+    made = Cluster(tmp_path / "system", settings, slots=2, points=POINTS)
     forked_agents.serve(made.node_dir("n1"))
     records = ({"id": f"r{n}", "prompt": "a word " * (1 + n % 7), "text": f"number {n}"} for n in range(RECORDS))
     (tmp_path / "records.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in records))

@@ -51,7 +51,7 @@ def swept(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, owned_pids: set[int]
 ) -> Iterator[Swept]:
     asked = frozenset(filter(None, map(_point_of, request.session.items)))
-    cluster = Cluster(tmp_path_factory.mktemp("moments") / "system", slots=2)
+    cluster = Cluster(tmp_path_factory.mktemp("moments") / "system", slots=2, points=POINTS)
     try:
         done = Swept(cluster.start("n1", "n2"), asked)
         _kill_supervisors(done)

@@ -3,12 +3,13 @@
 import contextlib
 import random
 import time
+from collections.abc import Sequence
 
 import pytest
 
 from tests.faults.checking import assert_sound
 from tests.faults.cluster import Cluster
-from tests.faults.crash_points import POINTS
+from tests.faults.crash_points import POINTS, Point
 from tests.faults.faults import BY_NAME
 from tests.faults.seeds import DRAWS, SEED
 
@@ -19,6 +20,11 @@ MOMENTS = [point.name for point in POINTS if point.moment not in ("m1", "m2", "m
 # Faults that take long, or that need the job to stay on its node.
 LEFT_OUT = {"F8-lose-machine", "F10-ends-too-early", "F12-hang", "F16-node-cut-off", "F39-drained"}
 KINDS = sorted(BY_NAME.keys() - LEFT_OUT)
+
+
+@pytest.fixture(scope="module")
+def points() -> Sequence[Point]:
+    return POINTS
 
 
 @pytest.mark.parametrize("number", range(DRAWS))

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from app.domain.spec.credentials import ENDPOINT, Access
 from tests.doubles.git_server import running_git_server
 from tests.doubles.hub import Hub
 from tests.doubles.outbound_proxy import CompanyProxy, company_proxy
@@ -78,6 +79,16 @@ def test_wrong_login_and_silent_proxy_are_named(web: WebServer, proxy: CompanyPr
     https = f"https://{HOST}:{web.port}/a.jsonl"
     assert "the proxy of TRAINYARD_FETCH_PROXY answers 407" in refusal(through(proxy_secret="hunter2"), https)
     assert "hunter2" not in refusal(through(proxy_secret="hunter2"), https)
+    http = f"http://{HOST}:{web.port}/a.jsonl"
+    assert "the proxy of TRAINYARD_FETCH_PROXY answers 407" in refusal(through(proxy_secret="hunter2"), http)
+
+
+@pytest.mark.parametrize("bucket", ["x--use1-az4--x-s3", "x--use1-az4--xa-s3", "x--op-s3"])
+def test_proxy_is_not_asked_for_a_host_that_a_bucket_makes(bucket: str, proxy: CompanyProxy, through: Any) -> None:
+    access = Access(options={ENDPOINT: f"http://{HOST}"})
+    with pytest.raises(AttemptFailed, match="are read from the operator's service alone"):
+        find_data(through(), DataRequest(location=f"s3://{bucket}/a.jsonl", access=access))
+    assert proxy.asked == []
 
 
 def test_objects_come_through_the_proxy(bucket: Any, proxy: CompanyProxy, through: Any) -> None:

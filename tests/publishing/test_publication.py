@@ -16,6 +16,7 @@ from app.security.secrets import SecretBox
 from app.services.attempts.work_orders import WorkOrder
 from config.settings import Settings, load_settings
 from tests.doubles.hub import OWNER, READ_TOKEN, STRANGER_TOKEN, TOKEN
+from tests.doubles.outbound_proxy import company_proxy
 from tests.doubles.shares import TOKEN as USER_TOKEN
 from tests.publishing.conftest import FILES, JOB
 from tests.systems.places import BUCKET, KEY, SECRET
@@ -296,6 +297,15 @@ def test_a_push_that_is_not_allowed_fails_at_once_and_the_copy_is_made_all_the_s
     assert len(done.failures) == 1
     assert done.failures[0].startswith("push_to_hub: acme/tiny: the hub answers 403")
     assert len(hub.asked("POST /api/repos/create")) == 1
+
+
+@pytest.mark.long
+def test_a_hub_behind_a_proxy_is_pushed_to(publish, hub, monkeypatch):
+    hub.url = hub.url.replace("127.0.0.1", "hub.example.org")
+    monkeypatch.setenv("HF_ENDPOINT", hub.url)
+    with company_proxy() as proxy:
+        done = publish({"output_config.hub_token": TOKEN}, {"TRAINYARD_FETCH_PROXY": proxy.url}, **PUSH)
+    assert (done.failures + done.passing, hub.files(REPOSITORY)) == ([], FILES)
 
 
 # ---- children that hang or die

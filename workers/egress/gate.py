@@ -158,12 +158,15 @@ class Gate:
             addresses = ()  # in some networks only the proxy can
         if not may_be_asked(request.host, addresses, self._private):
             raise EgressRefused("403 Forbidden", PRIVATE)
+        writer: asyncio.StreamWriter | None = None
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 reader, writer = await asyncio.open_connection(proxy.host, proxy.port, limit=_PIECE)
                 writer.write(proxy.connect_request(request.host, request.port))
                 head = await reader.readuntil(b"\r\n\r\n")
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
+            if writer is not None:
+                writer.close()
             raise EgressRefused("502 Bad Gateway", f"the proxy of {SETTING} does not answer: {error}") from error
         if why := refusal(head):
             writer.close()

@@ -26,6 +26,8 @@ DENIED = frozenset({"401", "403", "InvalidToken", "InvalidClientTokenId", "Unrec
 OTHER_REGIONS = frozenset({"AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "PermanentRedirect"})
 _PRIVATE = f"{ENDPOINT} leads to a private address; have the administrator list its host in TRAINYARD_FETCH_ALLOW"
 _AMAZON = "s3.amazonaws.com"  # the end of the name of each of its endpoints
+# Buckets that the client makes a part of the host, also with addresses that have buckets in the path.
+_IN_HOST = ("--x-s3", "--xa-s3", "--op-s3")
 CONNECT_SECONDS = 30
 READ_SECONDS = 60
 
@@ -123,17 +125,27 @@ def filesystem(scheme: str, known: StorageService) -> s3fs.S3FileSystem:
             "read_timeout": READ_SECONDS,
             "retries": {"max_attempts": 3, "mode": "standard"},
             "proxies": dict(known.proxies),  # also none: this machine's variables are not looked at
-            **({"connector_args": {"socket_factory": known.gate.socket}} if known.gate is not None else {}),
+            **({} if known.gate is None else _guarded(known.gate)),
         },
         use_listings_cache=False,
         skip_instance_cache=True,
     )
 
 
+def _guarded(gate: GuardedSockets) -> dict[str, Any]:
+    """The client connects to the host that was looked up, and no bucket makes another of it."""
+    return {"connector_args": {"socket_factory": gate.socket}, "s3": {"addressing_style": "path"}}
+
+
 def checked_path(location: str, known: StorageService) -> str:
-    """``bucket/key``. Raises FetchRefused for a bucket that the operator does not list."""
+    """``bucket/key``. Raises FetchRefused for a bucket that the operator does not list, or that names another host."""
     where = place(location)
     buckets = known.buckets
+    if known.gate is not None and where.container.endswith(_IN_HOST):
+        raise FetchRefused(
+            f"bucket {where.container}: directory buckets and buckets of Outposts are read from the operator's service "
+            f"alone; leave {ENDPOINT} out, or name a general purpose bucket"
+        )
     if buckets and where.container not in buckets:
         raise FetchRefused(
             f"bucket {where.container} is none of those that jobs may use ({', '.join(buckets)}); use one of them, or "

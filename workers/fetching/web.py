@@ -126,6 +126,8 @@ class Download:
             raise _Broken(f"the answer is incomplete after {self._arrived} bytes") from error
         except TimeoutError as error:
             raise _Broken(f"nothing arrives from {self._gate.host}") from error
+        except aiohttp.ClientProxyConnectionError as error:
+            raise _Broken(f"the proxy of {SETTING} can't be reached: {_cause(error)}") from error
         except aiohttp.ClientConnectionError as error:
             if self._gate.refused:
                 raise FetchRefused(PRIVATE) from error
@@ -209,6 +211,8 @@ class Download:
         status, host = answer.status, answer.url.host
         if status == 206 and self._arrived and _starts_at(answer) == self._arrived:
             return
+        if status == 407 and self._gate.is_proxied:  # plain HTTP: it answers in place of the server
+            raise Trouble(f"the proxy of {SETTING} answers 407 for {host}")
         if status in PASSING:
             raise _Broken(f"{host} answers {status}")
         if status in (404, 410):

@@ -31,6 +31,7 @@ from app.domain.spec.model import JobDocument
 from app.domain.spec.role_documents import training_of
 from app.domain.spec.rules.packages import resolvable
 from app.services.preflight import admission, fingerprints, inspections
+from app.services.preflight.inference_inputs import measures_tasks
 from app.services.preflight.programs import asks_registries
 from app.storage.storage import Storage
 from config.settings import Settings
@@ -48,6 +49,7 @@ from workers.prepare.image_preflight import inspect_image
 from workers.prepare.inputs.input_library import JobInputs, Library
 from workers.prepare.inputs.model_weights import with_result_here
 from workers.prepare.inspection_report import Report
+from workers.prepare.job_image import refuse_foreign_images
 from workers.prepare.own_user import borrowed_user
 from workers.prepare.packages.preflight import inspect_packages
 from workers.prepare.preflight_answer import answer
@@ -106,7 +108,19 @@ def inspect_inputs(settings: Settings, db: Database, question: PreflightRequest)
         return report
     seconds = max(1.0, settings.preflight.timeout_seconds - (time.monotonic() - began))  # of scripts beside it
     secrets = opened_secrets(settings, question["sealed_secrets"])
-    return _joined(report, inspect_image(settings, question["project"], document, secrets, seconds))
+    return _joined(report, ask_registries(settings, db, question["project"], document, secrets, seconds))
+
+
+def ask_registries(
+    settings: Settings, db: Database, project: str, document: JobDocument, secrets: Mapping[str, str], seconds: float
+) -> Report:
+    """As ``inspect_image``, once the project's list allows all images: another registry is not sent the job's login."""
+    try:
+        with db.read() as session:
+            refuse_foreign_images(session, project, document)
+    except AttemptFailed as failure:
+        return {"errors": [{"error_type": failure.error_type, "message": failure.message}]}
+    return inspect_image(settings, project, document, secrets, seconds)
 
 
 def _inspect_training(settings: Settings, db: Database, question: PreflightRequest, document: JobDocument) -> Report:
@@ -163,7 +177,7 @@ def _inspect_script(settings: Settings, db: Database, question: PreflightRequest
         variables = job_environment(document.training_config.environment, secrets)
         rest = inspect_packages(settings, document, variables, seconds)
     else:
-        rest = inspect_image(settings, question["project"], document, secrets, seconds)
+        rest = ask_registries(settings, db, question["project"], document, secrets, seconds)
     return _joined(code, rest)
 
 
@@ -189,9 +203,10 @@ def _fingerprint(
 ) -> str:
     """The fingerprint of fetched inputs; for local files the coordinator computes it before it starts a preflight.
 
-    Empty also for a job with images of registries: a tag may name another image at any time.
+    Empty also for a job with images of registries, as a tag may name another image at any time, and for one with tasks
+    of the harness, whose files name others.
     """
-    if all_local(sources, library) or asks_registries(document):
+    if all_local(sources, library) or asks_registries(document) or measures_tasks(document):
         return ""
     return fingerprints.combined(document, identities(sources), question["project"], settings.preflight.rows)
 

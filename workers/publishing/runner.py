@@ -15,6 +15,7 @@ from config.settings import Settings
 from workers.attempt_failed import AttemptFailed
 from workers.fetching.child.client import run_child
 from workers.fetching.items import settings_to_json
+from workers.fetching.outbound import proxy_variables
 from workers.job_secrets import opened_secrets
 from workers.publishing.failures import NotPublished
 from workers.publishing.orders import PublishOrder
@@ -176,14 +177,16 @@ class Publication:
             | {name: value for name, value in secrets.items() if name.startswith(("forwarded.", OWN_CREDENTIALS))},
             "output": {CREDENTIALS: dict(output.credentials), OPTIONS: dict(output.storage_options)},
         }
-        stalled = self._settings.publish.stalled_seconds
+        stalled, is_of_hub = self._settings.publish.stalled_seconds, "repository" in request
         try:
             answer: dict[str, Any] = run_child(
                 "workers.publishing",
                 common | request,
                 what=what,
                 stalled_seconds=stalled,
-                proxies="repository" in request,
+                # Only the hub's client reads these, as when a model is fetched.
+                proxies=is_of_hub and not self._settings.fetch.proxy,
+                variables=proxy_variables(self._settings.fetch) if is_of_hub else {},
                 on_start=self._started,
             )
         except AttemptFailed as error:

@@ -6,6 +6,7 @@ below the root of all groups instead (docs/decisions/0133).
 """
 
 import contextlib
+import errno
 import os
 import signal
 import time
@@ -69,7 +70,11 @@ class ControlGroup:
         """As far as this machine has the controllers. Raises OSError."""
         for name in limits.controllers & self.directories.keys():
             for file, value in _values(name, limits, self.version):
-                _write(self.directories[name] / file, value)
+                try:
+                    _write(self.directories[name] / file, value)
+                except OSError as error:
+                    if name != DISKS or error.errno != errno.ENODEV:  # a disk may have been removed meanwhile
+                        raise
 
     @property
     def memory_kills(self) -> int:
@@ -119,10 +124,16 @@ class Hierarchies:
             _remove_empty(parent)
             directories[controller] = parent / name
             directories[controller].mkdir(parents=True, exist_ok=True)
-        if pinning:
-            _hold(directories[CORES], limits.cores)
         group = ControlGroup(directories, self.version)
-        group.limit(limits)
+        try:
+            if pinning:
+                _hold(directories[CORES], limits.cores)
+            group.limit(limits)
+        except OSError:
+            for path in set(directories.values()):
+                with contextlib.suppress(OSError):
+                    path.rmdir()
+            raise
         return group
 
 

@@ -4,6 +4,7 @@
 Version 1 holds reads, and writes that a process waits for: what the kernel writes back later counts for no group.
 """
 
+import contextlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
@@ -36,9 +37,18 @@ class DiskRates:
 
 
 def disks(block: Path = BLOCK) -> list[str]:
-    """MAJOR:MINOR of each disk, also of those that are made of others."""
-    names = sorted(path.name for path in block.glob("*") if not _NO_DISK.fullmatch(path.name))
-    return [(block / name / "dev").read_text().strip() for name in names]
+    """MAJOR:MINOR of each disk, also of those that are made of others. Hidden paths of NVMe have no number."""
+    found = []
+    for path in sorted(block.glob("*")):
+        with contextlib.suppress(OSError):  # also a disk that has just been removed
+            if not _NO_DISK.fullmatch(path.name) and not _is_hidden(path):
+                found.append((path / "dev").read_text().strip())
+    return found
+
+
+def _is_hidden(disk: Path) -> bool:
+    file = disk / "hidden"  # older kernels have none
+    return file.exists() and file.read_text().strip() == "1"
 
 
 def rate_files(rates: DiskRates, version: int, numbers: Sequence[str]) -> Iterator[tuple[str, str]]:

@@ -45,7 +45,7 @@ from workers.supervisor.recording.disk_space import DiskSpaceWatch
 from workers.supervisor.recording.log_store import LogStore
 from workers.supervisor.recording.recorders import Recorders
 from workers.supervisor.recording.report_writer import Note, Reporter
-from workers.supervisor.recording.run_size import RunSizeWatch
+from workers.supervisor.recording.run_size import SHARE, RunSizeWatch
 from workers.supervisor.recording.tensorboard_store import TensorboardStore
 from workers.supervisor.rendezvous.meeting import meet
 from workers.supervisor.serving.adapters import Adapters
@@ -120,17 +120,25 @@ class Assembly:
         """
         resources, node = self.work.document.resource_config, self.settings.node
 
-        def watch(directory: Path, limit_mb: int, whose: str, where: str, besides: str = "") -> RunSizeWatch:
+        def watch(
+            directory: Path, limit_mb: int, whose: str, where: str, besides: str = "", share: float = SHARE
+        ) -> RunSizeWatch:
             def exceeded(found: int) -> None:
                 on_exceeded(f"{whose} at least {found} MB, {limit_mb} MB are allowed ({where})")
 
-            return RunSizeWatch(directory, limit_mb, exceeded, besides=besides)
+            return RunSizeWatch(directory, limit_mb, exceeded, besides=besides, share=share)
 
         where = "size_mb of its mount, or the node's TRAINYARD_NODE_MAX_CLAIM_MB"
         claims = limits_of_claims(prepared.plan.confinement.view, resources.mounts, node.max_claim_mb)
-        watches = [watch(claim, mb, f"the volume claim {claim.name} holds", where) for claim, mb in claims.items()]
-        for target, (directory, mb) in limits_of_empty(prepared.plan.confinement.view, resources.mounts).items():
-            watches.append(watch(directory, mb, f"the empty directory {target} holds", "size_mb of its mount"))
+        empty = limits_of_empty(prepared.plan.confinement.view, resources.mounts)
+        part = SHARE / max(1, len(claims) + len(empty))  # all mounts together take as long as the job's own files
+        watches = [
+            watch(claim, mb, f"the volume claim {claim.name} holds", where, share=part) for claim, mb in claims.items()
+        ]
+        for target, (directory, mb) in empty.items():
+            watches.append(
+                watch(directory, mb, f"the empty directory {target} holds", "size_mb of its mount", share=part)
+            )
         if limit := resources.limits.storage_mb or node.max_storage_mb:
             where = "resource_config.limits.storage_mb, else the node's TRAINYARD_NODE_MAX_STORAGE_MB"
             run = self.context.run.path

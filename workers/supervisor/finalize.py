@@ -1,6 +1,7 @@
 """Finalizes an attempt: stores checkpoints, model and last reports, and writes the outcome in one transaction."""
 
 import logging
+import math
 import time
 from dataclasses import replace
 
@@ -227,6 +228,7 @@ def _finish(attempt: FinishedAttempt, outcome: Outcome) -> Ending | None:
                 return ending
             if time.monotonic() >= others_end_by:
                 gang_parts.end_others(attempt.db, attempt.work, outcome)  # one of their ranks hangs in its exit
+                others_end_by = math.inf  # it is said once
             time.sleep(RETRY_SECONDS)
         except LeaseLost:
             raise
@@ -263,6 +265,8 @@ def _completed(attempt: FinishedAttempt, outcome: Outcome, model: StoredModel) -
     reports = attempt.ranks.reports
     final = dict(result.final_metrics) if result is not None and result.final_metrics else reports.final_metrics
     end_step = reports.last_step if result is None or result.step is None else result.step
+    # The other parts' outputs are no result of the job, not even of one that has none because rank 0's node was lost.
+    has_result = attempt.work.part == 0 and (outcome.kind == "completed" or bool(model.artifacts))
     written = {name: json_number(value) for name, value in final.items()}
     return replace(
         outcome,
@@ -272,7 +276,7 @@ def _completed(attempt: FinishedAttempt, outcome: Outcome, model: StoredModel) -
         end_step=end_step,
         detect_seconds=None if noticed is None or outcome.kind != "failed" else round(noticed, 3),
         ran_seconds=round(time.monotonic() - attempt.began, 3),
-        report=model.report(written) if outcome.kind == "completed" or model.artifacts else {},
+        report=model.report(written) if has_result else {},
         artifacts=model.artifacts,
         left_behind=attempt.ranks.left_behind,
         ends_since=attempt.observations.ends_since,

@@ -7,7 +7,7 @@ from app.compat.mounts import ContainerMount
 from app.domain.errors import BadSpec
 from app.domain.spec.model import FILES
 from app.http.context import backend
-from app.services.access.secret_files import files_of
+from app.services.access.secret_files import files_of, is_missing
 
 _FIELD = "spec.runtimeRef"
 # Kind of volume → the field that names the secret. Config maps are files of the project as secrets are.
@@ -21,7 +21,7 @@ class PodFiles(NamedTuple):
     name: str
     mode: str = ""  # octal digits; empty: that of secrets
     names: Mapping[str, str] = {}
-    optional: bool = False  # nothing is mounted where it is missing
+    optional: bool = False  # what is missing is left out
     mounted: str = ""
     part: str = ""
 
@@ -33,22 +33,19 @@ def files_of_volume(volume: Mapping[str, Any]) -> PodFiles | None:
         return None
     found = volume[kind]
     name, mode, items = found.get(_KINDS[kind]), found.get("defaultMode"), found.get("items") or []
-    names = dict(_named(items)) if isinstance(items, list) else {}
+    if not isinstance(items, list):
+        return None
+    names = dict(_named(items))
     if not isinstance(name, str) or not _is_mode(mode) or len(names) != len(items):
         return None
-    return PodFiles(name, f"0{mode:03o}" if mode is not None else "", names, bool(found.get("optional")))
+    return PodFiles(name, f"0{mode:03o}" if mode is not None else "", names, found.get("optional") is True)
 
 
 def mounts_of_files(project: str, wanted: Sequence[PodFiles]) -> list[ContainerMount]:
     """Reads the files. Raises BadSpec for a secret or a key that the project does not have, unless it is optional."""
     found = []
     for each in wanted:
-        try:
-            files = _files(project, each)
-        except BadSpec:
-            if each.optional:
-                continue
-            raise
+        files = _files(project, each)
         native: dict[str, Any] = {"type": FILES, "files": files}
         native |= {"sub_path": each.part} if each.part else {}
         native |= {"mode": each.mode} if each.mode else {}
@@ -60,6 +57,8 @@ def mounts_of_files(project: str, wanted: Sequence[PodFiles]) -> list[ContainerM
 def _files(project: str, wanted: PodFiles) -> list[dict[str, str]]:
     """Raises BadSpec."""
     directory = backend().settings.security.secrets_dir
+    if wanted.optional and (directory is None or is_missing(directory, project, wanted.name)):
+        return []
     if directory is None:
         raise BadSpec(
             f"a volume of the runtime is the secret {wanted.name}, and secrets are not configured; ask the "
@@ -69,14 +68,18 @@ def _files(project: str, wanted: PodFiles) -> list[dict[str, str]]:
     values = files_of(directory, project, wanted.name, field=_FIELD)
     names = wanted.names or {key: key for key in values}
     needed = [*names, *([wanted.part] if wanted.part and wanted.part not in names.values() else [])]
-    if missing := [key for key in needed if key not in values]:
+    missing = [key for key in needed if key not in values]
+    if missing and not wanted.optional:
         raise BadSpec(
             f"a volume of the runtime names the key {missing[0]}, which the secret {wanted.name} of the project "
             f"{project} does not have; have its operator add the file {project}/{wanted.name}/{missing[0]} below "
             "TRAINYARD_SECURITY_SECRETS_DIR",
             field=_FIELD,
         )
-    return [{"name": name, "content": values[key]} for key, name in names.items()]
+    present = {name: values[key] for key, name in names.items() if key in values}
+    if missing and wanted.part and wanted.part not in present:
+        return []
+    return [{"name": name, "content": value} for name, value in present.items()]
 
 
 def _named(items: Sequence[object]) -> Iterator[tuple[str, str]]:

@@ -102,9 +102,21 @@ def _is_missing(path: Path) -> bool:
 
 def files_of(directory: Path, project: str, name: str, *, field: str) -> dict[str, str]:
     """All keys of a secret with their values, in the order of the keys. Raises BadSpec."""
-    values_of(directory, project, name, {}, field=field)
-    keys = sorted(path.name for path in (directory / project / name).iterdir() if _NAME.fullmatch(path.name))
+    try:
+        values_of(directory, project, name, {}, field=field)
+        keys = sorted(path.name for path in (directory / project / name).iterdir() if _NAME.fullmatch(path.name))
+    except OSError as error:
+        raise BadSpec(
+            f"the secret {name} of the project {project} can't be read ({error.strerror}): its operator lets the API "
+            f"servers read the directory {project}/{name} below TRAINYARD_SECURITY_SECRETS_DIR",
+            field=field,
+        ) from error
     return {key: value_of(directory, project, Reference(name, key, field)) for key in keys}
+
+
+def is_missing(directory: Path, project: str, name: str) -> bool:
+    """Whether the project has no secret of this name. One that can't be read is there."""
+    return _NAME.fullmatch(name) is not None and _is_missing(directory / project / name)
 
 
 def _read(directory: Path, reference: Reference) -> str:

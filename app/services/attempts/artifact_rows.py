@@ -59,17 +59,29 @@ def hide(session: Session, job_id: str, artifacts: Sequence[NewArtifact]) -> Non
 def reveal(session: Session, job_id: str, artifacts: Sequence[NewArtifact], folders: Sequence[str] = ()) -> None:
     """Make the rows visible with this transaction; if they are few, they are also written in it.
 
-    ``folders`` are those of the parts whose rows are hidden, and complete. Replaces pending rows of earlier attempts
-    that failed after this point.
+    ``folders`` are those of the parts whose rows are hidden, and complete. With any files, deletes the rows that are
+    pending still: they are of earlier attempts, or of parts that were lost.
     """
     pending = (Artifact.job_id == job_id) & Artifact.pending
     for folder in folders:
         session.execute(update(Artifact).where(pending, _is_below(folder)).values(pending=False))
     if len(artifacts) > CHUNK:
         session.execute(update(Artifact).where(pending, ~_is_below(NODE_OUTPUTS)).values(pending=False))
-    elif artifacts:
+        # The result may have a folder of this name, too, which SQL alone can't tell from those of other nodes.
+        own = [each.path for each in artifacts if each.path.startswith(f"{NODE_OUTPUTS}/")]
+        for first in range(0, len(own), CHUNK):
+            paths = own[first : first + CHUNK]
+            session.execute(update(Artifact).where(pending, Artifact.path.in_(paths)).values(pending=False))
+    if artifacts or folders:
         session.execute(delete(Artifact).where(pending))
+    if 0 < len(artifacts) <= CHUNK:
         _write(session, job_id, [each.path for each in artifacts], artifacts, pending=False)
+
+
+def forget(db: Database, job_id: str, folder: str) -> None:
+    """Delete the rows below a folder that no attempt writes to any more, if they were never revealed."""
+    with db.write() as session:
+        session.execute(delete(Artifact).where(Artifact.job_id == job_id, Artifact.pending, _is_below(folder)))
 
 
 def _replace(db: Database, job_id: str, fence: int, paths: Sequence[str], artifacts: Sequence[NewArtifact]) -> None:

@@ -37,6 +37,8 @@ _STORED = (
 
 # Causes that can't follow from the end of another rank, so of two nearly simultaneous ends these are the cause.
 _FROM_OUTSIDE = frozenset({"RANK_KILLED", "HOST_OUT_OF_MEMORY", "DEVICE_FAULT"})
+# Causes of an output that is not stored, which only a part whose ranks have ended by themselves has.
+_NOT_STORED = frozenset({"EXPORT_FAILED", "DISK_FULL", "STORAGE_ERROR", "INTERNAL", "OUTCOME_ERROR"})
 # Within this time two nodes may report events in the wrong order, when one of them is busy.
 _CLOSE_SECONDS = 1.0
 
@@ -119,7 +121,7 @@ def end_part(
         whole = replace(outcome if is_done else _of_all(known, this), left_behind=False)
         return end_attempt(session, job, attempt.number, whole, backoff, actor=actor)
     if outcome.kind != "completed" and outcome.exit_code != 0:
-        attempt.ending = (this if known is None else _weightier(known, this)).to_document()
+        attempt.ending = (this if known is None else _more_relevant(known, this)).to_document()
     if not stays:
         _release(session, job, attempt, outcome, actor)
     session.flush()
@@ -184,6 +186,13 @@ def _of_all(known: _PartEnd | None, this: _PartEnd) -> Outcome:
 def _does_not_matter(known: _PartEnd | None) -> bool:
     """Whether a completed training stays completed: a node was lost, or asked to stop, only after it."""
     return known is None or known.outcome.kind != "failed" or _weight(known.outcome) == _HOST_DOWN
+
+
+def _more_relevant(known: _PartEnd, this: _PartEnd) -> _PartEnd:
+    """The end that decides; an output that couldn't be stored undoes an attempt that else has completed."""
+    if known.outcome.kind == "completed" and this.outcome.cause in _NOT_STORED:
+        return this
+    return _weightier(known, this)
 
 
 def _weightier(first: _PartEnd, later: _PartEnd) -> _PartEnd:

@@ -9,7 +9,7 @@ from app.database.engine import Database
 from app.domain.errors import LeaseLost, NotFound
 from app.domain.lifecycle.events import EventType
 from app.domain.lifecycle.states import HELD
-from app.domain.spec.inference import BEST_CHECKPOINT, Inference, ModelReference
+from app.domain.spec.inference import BEST_CHECKPOINT, LATEST_CHECKPOINT, Inference, ModelReference
 from app.domain.spec.model import JobDocument
 from app.models import Artifact, Checkpoint, Job, JobEvent
 from app.services.attempts import checkpoints
@@ -51,7 +51,7 @@ def find(db: Database, project: str, model: ModelReference) -> ResumeCandidate |
             return StoredResult(job_id=job.id, files=files)
         found = session.get(Checkpoint, model.checkpoint_id)
         if found is not None and found.job_id == job.id and (damage := damage_of(session, found)) is not None:
-            raise RetiredCheckpoint(f"{damage}; it is retired: {SUBMIT_ANOTHER}")
+            raise RetiredCheckpoint(f"{damage}; it is retired")
         if found is None or found.deleted_at is not None or found.job_id != job.id:
             raise NotFound(f"job {job.id} has no checkpoint {model.checkpoint_id}")
         return ResumeCandidate(
@@ -106,7 +106,10 @@ def fall_back(
         chosen = _chosen(trained, damaged.chosen_as)
         checkpoint = checkpoints.lock(session, chosen) if chosen is not None else None
         if checkpoint is None or checkpoint.id == damaged.checkpoint_id:
-            raise NotFound(f"job {damaged.job_id} has no other checkpoint that is its {damaged.chosen_as}")
+            way_out = f"say {LATEST_CHECKPOINT}, or name another one"
+            if trained is None or trained.latest_checkpoint_id is None:
+                way_out = "wait until it has saved one, or leave checkpoint out to use its result"
+            raise NotFound(f"job {damaged.job_id} has no other checkpoint that is its {damaged.chosen_as}: {way_out}")
         model = damaged.changed(checkpoint_id=checkpoint.id)
         _use(job, model, checkpoint)
         message = f"{reason}; {model.chosen_as} is now {checkpoint.id} at step {checkpoint.step}, which is used"

@@ -10,7 +10,7 @@ from typing import Any
 
 from app.database.engine import Database
 from app.domain.errors import LeaseLost
-from app.models import Attempt
+from app.models import Attempt, Lease
 from app.services.attempts.work_orders import WorkOrder
 from app.services.lifecycle import transitions
 
@@ -54,10 +54,11 @@ def read(db: Database, work: WorkOrder) -> dict[str, Any]:
 
 
 def change(db: Database, work: WorkOrder, changed: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    """Write what a part has to say. Raises LeaseLost when the attempt is no longer current."""
+    """Write what a part has to say. Raises LeaseLost when the attempt or the part's lease is no longer current."""
     with db.write() as session:
         job = transitions.load_for_change(session, work.job_id)  # serializes writers, so that no update is lost
-        if job.fence != work.fence:
+        lease = session.get(Lease, work.lease_id, populate_existing=True)
+        if job.fence != work.fence or lease is None or lease.released_at is not None:
             raise LeaseLost(f"attempt {work.attempt} of job {work.job_id} has been ended already")
         attempt = session.get_one(Attempt, (work.job_id, work.attempt))
         attempt.rendezvous = changed(attempt.rendezvous or {})

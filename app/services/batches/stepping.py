@@ -24,8 +24,8 @@ logger = logging.getLogger(__name__)
 
 def live(db: Database) -> Sequence[str]:
     """Ids of the batches that have not ended, oldest first."""
-    with db.read() as session:
-        return session.scalars(select(Batch.id).where(Batch.status.not_in(ENDED)).order_by(Batch.id)).all()
+    with db.query() as connection:
+        return connection.scalars(select(Batch.id).where(Batch.status.not_in(ENDED)).order_by(Batch.id)).all()
 
 
 def step_all(

@@ -75,8 +75,8 @@ def drop_expired(db: Database, storage: Storage, cursor: Cursor | None = None) -
     if cursor.after is not None:
         at, file_id = cursor.after
         query = query.where(or_(File.expires_at > at, and_(File.expires_at == at, File.id > file_id)))
-    with db.read() as session:
-        rows = session.execute(query.order_by(File.expires_at, File.id).limit(cursor.rows)).all()
+    with db.query() as connection:
+        rows = connection.execute(query.order_by(File.expires_at, File.id).limit(cursor.rows)).all()
     dropped = sum(drop_file(db, storage, row.id) for row in rows)
     cursor.after = (rows[-1].expires_at, rows[-1].id) if len(rows) == cursor.rows else None
     return dropped + _expire_uploads(db, storage) + _forget_uploads(db, storage)
@@ -109,8 +109,8 @@ def _forget_uploads(db: Database, storage: Storage) -> int:
     """Delete the rows of uploads that ended long ago."""
     long_ago = utc_now() - UPLOADS_KEPT
     ended = select(Upload.id, Upload.project).where(Upload.status != "pending", Upload.expires_at < long_ago)
-    with db.read() as session:
-        rows = session.execute(ended.order_by(Upload.id).limit(ROWS_AT_ONCE)).all()
+    with db.query() as connection:
+        rows = connection.execute(ended.order_by(Upload.id).limit(ROWS_AT_ONCE)).all()
     gone = [row.id for row in rows if drop_parts(storage, row.project, row.id)]
     if gone:
         with db.write() as session:

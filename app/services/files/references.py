@@ -41,12 +41,13 @@ def named_files(session: Session) -> set[str]:
 
 
 def is_named_since(session: Session, file: File, moment: datetime) -> bool:
-    """Whether a job, a sweep, a service or a batch that was made after the moment names the file."""
+    """Whether a job, a sweep or a service that was made after the moment names the file, or any batch or model does."""
     for prefix, model, documents, _ in _WITH_DOCUMENTS:
         is_new = model.id >= first_id(prefix, moment - _CLOCKS)
         if _naming(session, model, documents, file, is_new):
             return True
-    return session.scalar(select(Batch.id).where(Batch.input_file_id == file.id).limit(1)) is not None
+    whole = (Batch.input_file_id, RegisteredModel.location)
+    return any(session.scalar(select(each).where(each == file.id).limit(1)) is not None for each in whole)
 
 
 def _naming(

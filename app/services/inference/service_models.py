@@ -36,8 +36,8 @@ def resolve(session: Session, caller: Caller, project: str, name: str) -> tuple[
     document = JobDocument.from_json(service.base)
     reference = (document.inference or Inference()).model
     base = document.training_config.base_model.without(CREDENTIALS)
-    # The job loads no weights, so that it needs no GPU for those of 4 bits.
-    return base, reference.without("quantization").changed(service=name)
+    # The job loads no weights: it needs no GPU for those of 4 bits, and takes no other checkpoint than the service has.
+    return base, reference.without("quantization", "chosen_as").changed(service=name)
 
 
 def refuse_other_task(session: Session, project: str, model: ModelReference, task: str) -> None:

@@ -194,8 +194,8 @@ def end_abandoned(db: Database, now: datetime | None = None) -> int:
     unused = InteractiveSession.started_at.is_(None) & (InteractiveSession.created_at < now - _UNUSED)
     silent = InteractiveSession.started_at.is_not(None) & (InteractiveSession.seen_at < now - SILENT)
     query = select(InteractiveSession.id).where(InteractiveSession.ended_at.is_(None), unused | silent)
-    with db.read() as session:
-        if session.scalar(query.limit(1)) is None:
+    with db.query() as connection:
+        if connection.scalar(query.limit(1)) is None:
             return 0
     with db.write() as session:
         locked = select(InteractiveSession).where(InteractiveSession.ended_at.is_(None), unused | silent)

@@ -88,8 +88,8 @@ def finish(plane: ControlPlane, job_ids: Sequence[str], *, seconds: float) -> in
 
 def finish_begun(db: Database, storage: Storage) -> int:
     """Finish recorded deletions, also those of dead processes; returns how many. The others are for later rounds."""
-    with db.read() as session:
-        begun = session.scalars(select(JobDeletion.job_id).order_by(JobDeletion.begun_at, JobDeletion.job_id)).all()
+    with db.query() as connection:
+        begun = connection.scalars(select(JobDeletion.job_id).order_by(JobDeletion.begun_at, JobDeletion.job_id)).all()
     return _finish_each(db, storage, begun, seconds=ROUND_SECONDS)
 
 

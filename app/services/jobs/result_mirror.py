@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 from typing import Any, cast
 
 from sqlalchemy import Row, Table, bindparam, select, update
-from sqlalchemy.orm import Session
 
 from app.database.engine import Database
 from app.domain.lifecycle.states import RUNNING, TERMINAL, JobState
@@ -69,10 +68,10 @@ class MirroredJob:
 def changed(db: Database, *, limit: int = BATCH) -> list[MirroredJob]:
     """Jobs whose current version is not mirrored yet, oldest first."""
     query = select(*_SHOWN).where(Job.mirrored_version < Job.version).order_by(Job.id).limit(limit)
-    with db.read() as session:
-        rows = session.execute(query).all()
-        found = _reports(session, [row.id for row in rows if row.status == JobState.COMPLETED])
-        return [_image(row, found.get(row.id)) for row in rows]
+    with db.query() as connection:
+        rows = connection.execute(query).all()
+    found = _reports(db, [row.id for row in rows if row.status == JobState.COMPLETED])
+    return [_image(row, found.get(row.id)) for row in rows]
 
 
 def running(db: Database) -> list[MirroredJob]:
@@ -108,12 +107,13 @@ def forget_mirrored(db: Database) -> None:
             return
 
 
-def _reports(session: Session, completed: Sequence[str]) -> dict[str, dict[str, Any]]:
+def _reports(db: Database, completed: Sequence[str]) -> dict[str, dict[str, Any]]:
     """By job the report of each that has completed."""
     if not completed:
         return {}
-    jobs = session.scalars(select(Job).where(Job.id.in_(completed))).all()
-    found = reports.completion_reports(session, jobs)
+    with db.read() as session:
+        jobs = session.scalars(select(Job).where(Job.id.in_(completed))).all()
+        found = reports.completion_reports(session, jobs)
     return {job.id: asdict(report) for job, report in zip(jobs, found, strict=True)}
 
 

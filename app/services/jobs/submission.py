@@ -278,8 +278,8 @@ def _waits(what: str, unfit: CannotFit | None, *, within: str = "") -> Iterator[
         yield f"{within}{unfit.field}: {unfit.message}; {what} waits until a node can hold it"
 
 
-def enter(session: Session, caller: Caller, checked: Checked) -> Entered:
-    """Checks within the transaction that writes the job; writes nothing itself."""
+def enter(session: Session, caller: Caller, checked: Checked, *, kept_files: Collection[str] = frozenset()) -> Entered:
+    """Checks within the transaction that writes the job; writes nothing. ``kept_files``: as `uploaded_data` says."""
     spec, project, scheduling = checked.spec, checked.project, checked.spec.document.scheduling_config
     asked = {"project": project, "queue": scheduling.queue, "key": caller.key_id, "now": utc_now()}
     found = session.connection().execute(_ENTRANCE, asked).one_or_none()
@@ -288,7 +288,7 @@ def enter(session: Session, caller: Caller, checked: Checked) -> Entered:
     if found is not None and not found.key_is_good and caller.key_id != api_keys.CLI_ACTOR:
         raise api_keys.ended(caller)
     refuse_foreign_results(session, checked.reading, project, spec)
-    uploaded_data.refuse_unusable_files(session, project, spec.document)
+    uploaded_data.refuse_unusable_files(session, project, spec.document, kept=kept_files)
     start = start_points.start_point(session, project, spec)
     if found is None or found.queue is None or found.max_waiting_jobs is not None:
         queues.require_room(session, scheduling.queue, field="scheduling_config.queue")

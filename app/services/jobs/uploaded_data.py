@@ -17,15 +17,24 @@ from app.models import Batch
 from app.services.files import listing
 
 
-def refuse_unusable_files(session: Session, project: str, document: JobDocument) -> None:
+def files_of(document: JobDocument) -> frozenset[str]:
+    """The ids of the uploaded files that it names."""
+    return frozenset(each for each, _ in uploads(document))
+
+
+def refuse_unusable_files(
+    session: Session, project: str, document: JobDocument, *, kept: Collection[str] = frozenset()
+) -> None:
     """Refuse files that the project does not have, or that are no usable data.
 
-    Locks their rows against deletion until the transaction ends. Raises BadSpec.
+    Locks their rows against deletion until the transaction ends. ``kept``: those that may have expired, since a live
+    sweep or service of the project names them, which keeps their content. Raises BadSpec.
     """
     named = uploads(document)
     reads_requests = document.inference is not None and document.inference.task.type == REQUESTS
     ids = [each for each, _ in named]
-    kept = _kept_by_batches(session, project, ids) if reads_requests else frozenset()
+    if reads_requests:
+        kept = {*kept, *_kept_by_batches(session, project, ids)}
     held = {file.id: file for file in listing.held(session, project, ids, kept=kept)} if named else {}
     for file_id, field in named:
         file = held.get(file_id)

@@ -13,12 +13,14 @@ from app.domain.model_names import BASE_NAME, BASE_NAME_RULE
 from app.domain.serving.model_keys import model_key
 from app.domain.spec.inference import ModelReference
 from app.domain.spec.locations.paths import NO_MODEL, is_hub_id, kind_of
+from app.domain.spec.locations.uploads import is_upload
 from app.domain.spec.model import BaseModel
 from app.domain.suggestions import did_you_mean
-from app.models import Job, RegisteredModel, Service
+from app.models import File, Job, RegisteredModel, Service
 from app.models.base import utc_now
 from app.security.permissions import Caller, Permission
 from app.services.access import projects
+from app.services.files.listing import is_hidden
 from app.services.lifecycle import audit
 from app.services.requests.idempotency import OnWritten, not_stored
 
@@ -51,6 +53,7 @@ def register(
         if project is not None:
             projects.require(session, project, lock=True)
         _refuse_name_of_service(session, name, location, project)
+        _hold_file(session, location, project)
         row = session.get(RegisteredModel, name, with_for_update=True)
         if row is not None and row.removed_at is None:
             raise Conflict(f"there is a model {name} already, {row.location}; take another name, or remove that one")
@@ -149,6 +152,16 @@ def _refuse_no_place(location: str) -> None:
         raise BadSpec("name a model of the hub, a directory that jobs may read, or the URI of one", field="location")
     if not is_hub_id(location):
         kind_of(location, field="location")
+
+
+def _hold_file(session: Session, location: str, project: str | None) -> None:
+    """Lock an uploaded file against deletion until the model that names it is stored. Raises BadSpec without one."""
+    if not is_upload(location):
+        return
+    file = session.get(File, location, with_for_update={"read": True}, populate_existing=True)
+    if file is None or is_hidden(file) or project not in (None, file.project):
+        where = "" if project is None else f" in the project {project}"
+        raise BadSpec(f"there is no file {location}{where}; list files with GET /v1/files", field="location")
 
 
 def _record(session: Session, caller: Caller, row: RegisteredModel, action: str) -> None:

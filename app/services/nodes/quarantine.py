@@ -8,7 +8,7 @@ import logging
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Row, and_, delete, select, update
+from sqlalchemy import Connection, Row, and_, delete, select, update
 from sqlalchemy.orm import Session, aliased
 
 from app.database.engine import Database
@@ -45,16 +45,19 @@ def evaluate(db: Database, rule: QuarantineRule, *, actor: str) -> list[str]:
 
     Suspicions whose jobs have made progress since are decided first.
     """
-    with db.read() as session:
-        decided = _decided(session)
+    with db.query() as connection:
+        decided = _decided(connection)
     for row in decided:
         _settle(db, row)
     if not rule.faults:
         return []
-    with db.read() as session:
-        names = session.scalars(
+    with db.query() as connection:
+        names = connection.scalars(
             select(Node.name).join(NodeFault, NodeFault.node == Node.name).where(Node.state == "ready").distinct()
         ).all()
+    if not names:
+        return []
+    with db.read() as session:
         suspects = [name for name in names if reason_for(_faults(session, name, rule), rule)]
     return [name for name in suspects if _quarantine(db, name, rule, actor)]
 
@@ -81,10 +84,10 @@ def suspected(session: Session, rule: QuarantineRule) -> dict[str, list[Fault]]:
     return found
 
 
-def _decided(session: Session) -> list[_Suspicion]:
+def _decided(connection: Connection) -> list[_Suspicion]:
     """The suspicions whose jobs made progress since, each with the first attempt that did."""
     failed, later = aliased(Attempt), aliased(Attempt)
-    rows = session.execute(
+    rows = connection.execute(
         select(
             NodeFault.node,
             NodeFault.job_id,

@@ -14,7 +14,7 @@ from app.domain.batches.states import ENDED
 from app.domain.errors import TrainyardError
 from app.models import Artifact, Batch, BatchJob, Checkpoint, Job, Shard
 from app.models.base import utc_now
-from app.services.attempts import checkpoints
+from app.services.attempts import artifact_rows, checkpoints
 from app.services.files import expiry
 from app.services.jobs import deletion
 from app.storage.object_keys import (
@@ -85,8 +85,10 @@ class OrphanSweep:
         there = self._storage.names("jobs")
         chosen = list(islice((name for name in there if name > self._last), count))
         self._last = chosen[-1] if len(chosen) == count else ""
-        with self._db.read() as session:
-            return list(session.scalars(select(Job.id).where(Job.id.in_(chosen)).order_by(Job.id)))
+        if not chosen:
+            return []
+        with self._db.query() as connection:
+            return list(connection.scalars(select(Job.id).where(Job.id.in_(chosen)).order_by(Job.id)))
 
     def _sweep_job(self, job_id: str) -> int:
         folder = f"jobs/{job_id}/checkpoints"
@@ -105,6 +107,7 @@ class OrphanSweep:
         unseen = self._unseen_outputs(job_id, self._storage.names(outputs))
         for name in unseen:
             log.info("deleting the orphaned output %s of %s", name, job_id)
+            artifact_rows.forget(self._db, job_id, f"{NODE_OUTPUTS}/{name}")  # first: only listed folders come here
             self._storage.delete_tree(f"{outputs}/{name}")
         older = self._age_limit.total_seconds()
         folders = (f"jobs/{job_id}", folder, shards, outputs)

@@ -103,6 +103,8 @@ def admit_waiting(
             .order_by(Job.id)
             .limit(_BATCH)
         ).all()
+    if not ids:
+        return 0
     return len(list(admit_each(db, ids, rules, inspection=inspection, inventory=inventory, failed=failed)))
 
 

@@ -159,7 +159,7 @@ def renew(db: Database, me: str) -> bool:
         .values(counter=ProcessBeat.counter + 1, last_seen_at=utc_now())
         .returning(ProcessBeat.name)
     )
-    with db.query() as connection:
+    with db.at_once() as connection:
         return PLANNER in connection.execute(mine).scalars().all()
 
 

@@ -15,7 +15,7 @@ from app.domain.spec.secrets import MASK
 from app.models import Service
 from app.security.permissions import Caller
 from app.services.inference.models import WantedModel
-from app.services.jobs import submission
+from app.services.jobs import submission, uploaded_data
 from app.services.jobs.kept_secrets import other_place
 from app.services.queues import queues
 from app.services.requests.control_plane import ControlPlane
@@ -181,6 +181,8 @@ def _apply(
     is_new_revision = prepared.base != service.base
     if is_new_revision:
         submission.refuse_foreign_results(session, prepared.checked.reading, service.project, prepared.checked.spec)
+        kept = uploaded_data.files_of(JobDocument.from_json(service.base))
+        creation.refuse_unusable_files(session, service.project, prepared, kept=kept)
         service.base, service.sealed_secrets = prepared.base, documents.sealed(plane, prepared)
         service.model_key = prepared.key
         service.revision += 1

@@ -1,6 +1,6 @@
 """Creating a service: its replicas are checked as jobs before anything is written; a coordinator starts them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -16,7 +16,7 @@ from app.models.insertion import fill
 from app.security.permissions import Caller
 from app.services.access import projects
 from app.services.inference.models import WantedModel
-from app.services.jobs import dry_run, submission
+from app.services.jobs import dry_run, submission, uploaded_data
 from app.services.jobs.dry_run import DryRunPlan
 from app.services.lifecycle import audit
 from app.services.model_registry import resolving
@@ -72,6 +72,7 @@ def create(
         _refuse_taken_name(session, target, prepared)
         # Locks the job whose model it is until the row is there that keeps it from being deleted.
         submission.refuse_foreign_results(session, prepared.checked.reading, target, prepared.checked.spec)
+        refuse_unusable_files(session, target, prepared)
         _write(session, caller, service)
         on_written(session, CreatedService(service=service, warnings=warnings_of(prepared)))
     return service
@@ -97,6 +98,14 @@ def plan(
     with documents.fields_of_service():
         found = dry_run.plan(plane, caller, prepared.made, project=target, forwarded=forwarded)
     return found, [documents.of_service(line) for line in found.warnings]
+
+
+def refuse_unusable_files(
+    session: Session, project: str, prepared: PreparedService, *, kept: Collection[str] = frozenset()
+) -> None:
+    """As `uploaded_data` says, of the files that its replicas would read."""
+    with documents.fields_of_service():
+        uploaded_data.refuse_unusable_files(session, project, prepared.checked.spec.document, kept=kept)
 
 
 def warnings_of(prepared: PreparedService) -> list[str]:

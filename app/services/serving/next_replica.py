@@ -13,7 +13,7 @@ from app.models import Job, Replica, Service
 from app.models.base import utc_now
 from app.models.insertion import fill
 from app.security.permissions import Caller, Role
-from app.services.jobs import submission
+from app.services.jobs import submission, uploaded_data
 from app.services.jobs.submission import Checked
 from app.services.requests.control_plane import ControlPlane
 from app.services.serving import documents, failures, fleet, history, lookup
@@ -95,7 +95,8 @@ def _store(plane: ControlPlane, seen: Service, number: int, checked: Checked, *,
         if not is_same or not has_room(session, service) or _is_above_min(session, service) != preemptible:
             return None
         caller = caller_of(service)
-        entered = submission.enter(session, caller, checked)
+        kept = uploaded_data.files_of(checked.spec.document)
+        entered = submission.enter(session, caller, checked, kept_files=kept)
         job = submission.store(session, plane, caller, checked, entered)
         session.flush()
         replica = Replica(job_id=job.id, service_id=service.id, number=number, revision=service.revision)

@@ -41,8 +41,8 @@ logger = logging.getLogger(__name__)
 
 def any_live(db: Database) -> bool:
     """Whether there is a service that has not ended."""
-    with db.read() as session:
-        return session.scalar(select(Service.id).where(Service.ended_at.is_(None)).limit(1)) is not None
+    with db.query() as connection:
+        return connection.scalar(select(Service.id).where(Service.ended_at.is_(None)).limit(1)) is not None
 
 
 def active(db: Database) -> Sequence[str]:
@@ -58,8 +58,8 @@ def active(db: Database) -> Sequence[str]:
     )
     is_active = or_(Service.status == ServiceState.ENDING, Service.wanted > 0, has_replicas, has_requests)
     query = select(Service.id).where(Service.ended_at.is_(None), is_active)
-    with db.read() as session:
-        return session.scalars(query.order_by(Service.created_at, Service.id)).all()
+    with db.query() as connection:
+        return connection.scalars(query.order_by(Service.created_at, Service.id)).all()
 
 
 def step_all(plane: ControlPlane, service_ids: Sequence[str]) -> None:

@@ -87,10 +87,10 @@ def first_value_from(session: Session, job: Job, metric: str, step: int) -> tupl
 
 
 def measured_at(session: Session, job: Job, metric: str, step: int) -> datetime | None:
-    """When the point of this step was measured, by the clock of its node; None where there is none."""
+    """When the job itself measured this step, by the clock of its node; None where it did not, or its trunk did."""
     of_benchmark = benchmarks.measured(metric)
     name = metric if of_benchmark is None else of_benchmark.point
-    query = select(Metric.at).where(_points(session, job.id), Metric.name == name, Metric.step == step)
+    query = select(Metric.at).where(Metric.job_id == job.id, Metric.name == name, Metric.step == step)
     return session.scalar(query.order_by(Metric.at.desc()).limit(1))
 
 

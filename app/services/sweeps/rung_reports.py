@@ -167,7 +167,12 @@ def _due(session: Session, spec: SweepSpec, running: Sequence[tuple[Trial, Job |
 
 
 def _seconds_since(session: Session, spec: SweepSpec, job: Job, found: Found) -> list[float]:
-    """Since the measurement; none where the clock of its node is ahead, and where it was measured by nothing."""
+    """Since the measurement; none where the clock of its node is ahead, and where the job has not measured it.
+
+    Nor of a deterministic sweep, whose reports wait for trials with lower numbers.
+    """
+    if spec.deterministic:
+        return []
     _, step, _ = found
     measured_at = measures.measured_at(session, job, spec.objectives[0].metric, step)
     seconds = -1.0 if measured_at is None else (utc_now() - measured_at).total_seconds()

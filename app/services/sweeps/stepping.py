@@ -32,8 +32,8 @@ MOST_AT_ONCE = 16
 
 def active(db: Database) -> Sequence[str]:
     """Ids of the sweeps that have not ended, oldest first."""
-    with db.read() as session:
-        return session.scalars(select(Sweep.id).where(Sweep.status.in_(ACTIVE)).order_by(Sweep.id)).all()
+    with db.query() as connection:
+        return connection.scalars(select(Sweep.id).where(Sweep.status.in_(ACTIVE)).order_by(Sweep.id)).all()
 
 
 def step_all(plane: ControlPlane, suggestions: Suggests, sweep_ids: Sequence[str]) -> bool:

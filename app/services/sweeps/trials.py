@@ -20,7 +20,7 @@ from app.models import Job, Sweep, Trial
 from app.models.base import utc_now
 from app.models.insertion import fill
 from app.security.permissions import Caller, Role
-from app.services.jobs import submission
+from app.services.jobs import submission, uploaded_data
 from app.services.jobs.submission import Checked, Origin
 from app.services.requests.control_plane import ControlPlane
 from app.services.sweeps import counts, history
@@ -121,7 +121,8 @@ def store(
     """
     actor = caller.actor if caller is not None else ACTOR
     caller = caller or caller_of(sweep)
-    entered = submission.enter(session, caller, checked)
+    kept = uploaded_data.files_of(checked.spec.document)
+    entered = submission.enter(session, caller, checked, kept_files=kept)
     origin = Origin(foreign=_foreign_of(sweep, new.number), sweep_id=sweep.id)
     job = submission.store(session, plane, caller, checked, entered, origin=origin)
     _add(session, sweep, new, actor=actor, job_id=job.id, has_webhooks=entered.has_webhooks)

@@ -100,6 +100,14 @@ def test_a_dry_run_of_an_inference_job_has_what_was_found_where_that_is_asked_fo
     assert requests["data"]["left_out"][0].startswith("requests are checked")
 
 
+@pytest.mark.parametrize("path", ["/v1/inference", "/v1/evaluations"])
+def test_inspect_without_dry_run_submits_nothing(sqlite_api: Api, path: str):
+    refused = sqlite_api.post(f"{path}?inspect=true", {})
+
+    assert refused.status_code == 400
+    assert "inspect goes with dry_run=true" in refused.text
+
+
 def test_a_model_that_is_to_be_divided_has_the_devices_for_it(sqlite_api: Api):
     framework = {"type": "MEGATRON", "config": {"tensor_parallel": "2", "pipeline_parallel": "3"}}
     with coordinator(sqlite_api) as seen:

@@ -343,13 +343,17 @@ def test_secrets_of_a_runtime_are_files_of_the_jobs_project(api: Api) -> None:
     lay_down(api)
     lay_down(api, b"echo", "default/run/go.sh")
     lay_down(api, b"left out", "default/run/other")
-    items = [{"key": "go.sh", "path": "start"}]
+    items, wanted = [{"key": "go.sh", "path": "start"}], [{"key": "url", "path": "here"}]
 
     answer = by_runtime(
         api,
         {"name": "a", "secret": {"secretName": "db"}},
         {"name": "b", "configMap": {"name": "run", "defaultMode": 0o755, "items": items}},
         {"name": "c", "secret": {"secretName": "missing", "optional": True}},
+        {
+            "name": "d",
+            "secret": {"secretName": "db", "optional": True, "items": [*wanted, {"key": "gone", "path": "x"}]},
+        },
     )
 
     assert answer.status_code == 201, answer.text
@@ -359,9 +363,10 @@ def test_secrets_of_a_runtime_are_files_of_the_jobs_project(api: Api) -> None:
     assert job.spec["resource_config"]["mounts"] == [
         {"path": "/keys", "files": [{"name": "url", "content": "***"}], **hidden},
         {"path": "/keys1", "files": [{"name": "start", "content": "***"}], "mode": "0755", **hidden},
+        {"path": "/keys3", "files": [{"name": "here", "content": "***"}], **hidden},
     ]
     secrets = api.app.extensions["trainyard"].plane.box.open(job.sealed_secrets)
-    assert sorted(secrets.values()) == ["echo", VALUE]
+    assert set(secrets.values()) == {"echo", VALUE}
     assert VALUE not in api.call("GET", f"/v1/jobs/{job.id}").text
 
 
@@ -369,12 +374,15 @@ def test_secrets_of_a_runtime_are_files_of_the_jobs_project(api: Api) -> None:
     ("volume", "mount", "why"),
     [
         ({"secretName": "missing"}, {}, "the project default has no secret missing"),
+        ({"secretName": "missing", "optional": "false"}, {}, "the project default has no secret missing"),
+        ({"secretName": "git-logins", "optional": True}, {}, "no job gets it"),
         ({"secretName": "db", "items": [{"key": "gone", "path": "x"}]}, {}, "names the key gone"),
         ({"secretName": "db"}, {"subPath": "gone"}, "names the key gone"),
     ],
 )
 def test_missing_secret_of_a_runtime_is_refused(api: Api, volume: dict[str, Any], mount: Any, why: str) -> None:
     lay_down(api)
+    lay_down(api, place="default/git-logins/git.example.com")
 
     answer = by_runtime(api, {"name": "a", "secret": volume}, **mount)
 

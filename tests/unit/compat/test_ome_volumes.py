@@ -113,6 +113,7 @@ def test_shared_memory_is_there_without_a_mount() -> None:
         ({"name": "v", "secret": {"secretName": "s", "defaultMode": 0o044}}, "volumes.0"),
         ({"name": "v", "secret": {"secretName": "s", "items": [{"key": "a", "path": "b/c"}]}}, "volumes.0"),
         ({"name": "v", "secret": {"secretName": "s", "items": [{"key": "a", "path": "b", "mode": 256}]}}, "volumes.0"),
+        ({"name": "v", "secret": {"secretName": "s", "items": 5}}, "volumes.0"),
         ({"name": "v", "configMap": {"name": 5}}, "volumes.0"),
         ({"name": "v", "hostPath": {"path": "/etc"}}, "volumes.0"),
         ({"name": "v", "persistentVolumeClaim": {"claimName": "../other"}}, "volumes.0"),

@@ -9,6 +9,8 @@ import pytest
 from config.environment import client_environment
 from config.settings import SettingsError, load_settings, settings_table, variable_name
 
+PROXY = {"TRAINYARD_FETCH_PROXY": "http://proxy.example:3128"}
+
 
 def test_no_environment_makes_valid_settings(tmp_path):
     settings = load_settings({"TRAINYARD_DATA_DIR": str(tmp_path)})
@@ -78,6 +80,18 @@ def test_all_problems_are_reported_at_once():
         ({"TRAINYARD_FETCH_OBS_SECRET": "secret"}, "TRAINYARD_FETCH_OBS_KEY"),
         ({"TRAINYARD_FETCH_PVC_SHARED_WRITABLE": "all"}, "PVC_SHARED_WRITABLE: all: name it in TRAINYARD_FETCH_PVC"),
         ({"TRAINYARD_BROKER_URL": "rediss://redis.example:6379/0"}, "TRAINYARD_BROKER_URL"),
+        ({"TRAINYARD_FETCH_PROXY": "http://proxy:99999"}, "TRAINYARD_FETCH_PROXY: expected http://host:port"),
+        ({"TRAINYARD_FETCH_PROXY": "http://proxy:0"}, "TRAINYARD_FETCH_PROXY: expected http://host:port"),
+        ({"TRAINYARD_FETCH_PROXY_USER": "node"}, "TRAINYARD_FETCH_PROXY_USER: set TRAINYARD_FETCH_PROXY, too"),
+        ({**PROXY, "TRAINYARD_FETCH_PROXY_USER": "a:b"}, "TRAINYARD_FETCH_PROXY_USER: a user has no colon"),
+        ({**PROXY, "TRAINYARD_FETCH_PROXY_USER": "юзер"}, "TRAINYARD_FETCH_PROXY_USER: expected printable ASCII"),
+        (
+            {
+                **PROXY,
+                "TRAINYARD_FETCH_NO_PROXY": "*.corp,http://x,10.0.0.0/99,hub:8080,ok.example,.lan,::1,10.0.0.0/8",
+            },
+            r"NO_PROXY: \*\.corp, http://x, 10\.0\.0\.0/99, hub:8080: expected hosts",
+        ),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(environment, named):

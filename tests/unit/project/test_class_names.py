@@ -1,4 +1,4 @@
-"""A class name has one meaning in the whole product, so that a reader who searches for it finds one class."""
+"""A class name has one meaning in the product (without the client): a reader who searches for it finds one class."""
 
 import re
 from collections import defaultdict

@@ -31,10 +31,11 @@ log = logging.getLogger(__name__)
 
 
 class DamagedCheckpoint(AttemptFailed):
-    """The checkpoint that is the job's model has proved damaged, and is retired."""
+    """The checkpoint that is the job's model has proved damaged; not ``retired`` where that could not be recorded."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__("MODEL_NOT_FOUND", message)
+    def __init__(self, reason: str, *, retired: bool = True) -> None:
+        super().__init__("MODEL_NOT_FOUND", f"{reason}: {model_weights.SUBMIT_ANOTHER}")
+        self.reason, self.retired = reason, retired
 
 
 def with_results(
@@ -70,25 +71,27 @@ def _usable_weights(db: Database, storage: Storage, work: WorkOrder, scratch: Pa
 
 def _with_another(db: Database, work: WorkOrder, damage: DamagedCheckpoint) -> WorkOrder:
     """The work order with what is now the best or newest checkpoint. Raises the damage where there is none, where the
-    request has named the checkpoint, and where results of it are stored, which must not mix with those of another.
+    request has named the checkpoint, where a service answers with it, and where results of it are stored, which must
+    not mix with those of another.
     """
     inference = work.document.inference
-    if inference is None or not inference.model.chosen_as or work.is_replica:
+    if inference is None or not inference.model.chosen_as or inference.model.service or work.is_replica:
         raise damage
+    if not damage.retired:  # it is still the best or newest one: another attempt can record that it is not
+        raise AttemptFailed("INTERNAL", f"{damage.reason}, and could not be retired") from damage
     if work.shards:
-        made = f"{len(work.shards)} {'benchmarks are' if work.kind == EVALUATION else 'shards are'} finished with it"
-        raise AttemptFailed("MODEL_NOT_FOUND", f"{damage.message}; {made}, which another model must not continue")
+        noun, count = "benchmark" if work.kind == EVALUATION else "shard", len(work.shards)
+        made = f"1 {noun} is finished with it" if count == 1 else f"{count} {noun}s are finished with it"
+        raise AttemptFailed(
+            "MODEL_NOT_FOUND",
+            f"{damage.reason}; {made}, which another model must not continue: {model_weights.SUBMIT_ANOTHER}",
+        )
     try:
         model = model_weights.fall_back(
-            db,
-            job_id=work.job_id,
-            fence=work.fence,
-            damaged=inference.model,
-            reason=damage.message.removesuffix(f": {model_weights.SUBMIT_ANOTHER}"),
-            actor=work.actor,
+            db, job_id=work.job_id, fence=work.fence, damaged=inference.model, reason=damage.reason, actor=work.actor
         )
     except NotFound as error:
-        raise AttemptFailed("MODEL_NOT_FOUND", f"{damage.message}; {error.message}") from error
+        raise AttemptFailed("MODEL_NOT_FOUND", f"{damage.reason}; {error.message}") from error
     return replace(work, document=model_weights.with_model(work.document, model))
 
 
@@ -153,9 +156,9 @@ def _found(db: Database, storage: Storage, work: WorkOrder, model: ModelReferenc
     except _manifest.CorruptCheckpoint as error:
         if not isinstance(stored, ResumeCandidate):
             raise _unusable(what, error) from error
-        state = "damaged and retired" if _retire(db, work, stored, str(error)) else "damaged"
-        way_out = f"it is {state}: {model_weights.SUBMIT_ANOTHER}"
-        raise DamagedCheckpoint(f"{_text(what, error)}; {way_out}") from error
+        retired = _retire(db, work, stored, str(error))
+        state = "damaged and retired" if retired else "damaged"
+        raise DamagedCheckpoint(f"{_text(what, error)}; it is {state}", retired=retired) from error
     except (InvalidRequest, StorageRefused) as error:
         raise _unusable(what, error) from error
     return directory
@@ -180,13 +183,15 @@ def _verified(storage: Storage, checkpoint: ResumeCandidate, scratch: Path) -> P
 
 
 def _retire(db: Database, work: WorkOrder, stored: ResumeCandidate, reason: str) -> bool:
+    """Whether it is retired now, by this job or by another one meanwhile."""
     try:
-        return model_weights.retire_damaged(db, stored, reason, actor=work.actor, found_by=work.job_id)
+        model_weights.retire_damaged(db, stored, reason, actor=work.actor, found_by=work.job_id)
     except Exception:
         log.warning(
             "the damaged checkpoint %s was not retired; who reads it next will", stored.checkpoint_id, exc_info=True
         )
         return False
+    return True
 
 
 def _without_weights(storage: Storage, result: StoredResult, target: Path) -> Path:

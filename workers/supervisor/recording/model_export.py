@@ -107,7 +107,7 @@ def _check_name(path: str, folder: str) -> None:
     most = MAX_PATH - len(folder) - 1 if folder else MAX_PATH
     if len(path) > most:
         raise AttemptFailed("EXPORT_FAILED", f"the path of an output file is longer than {most}: {path}")
-    if is_run_file(path):
+    if not folder and is_run_file(path):  # in a node's folder no name clashes
         raise AttemptFailed("EXPORT_FAILED", f"an output file bears a name that the platform uses: {path}")
 
 

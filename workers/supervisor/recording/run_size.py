@@ -9,21 +9,29 @@ from workers.run_dir.sizes import allocated_bytes
 
 PERIOD_SECONDS = 2.0
 SHARE = 0.05  # of the time at most, for walking through directories of very many files
+# One directory is walked through at a time: each walk holds up to 65 descriptors, of which the supervisor needs others.
+_WALKING = threading.Lock()
 
 
 class RunSizeWatch:
     """Measures on a thread of its own; ``on_exceeded`` is called once, on that thread, with the least megabytes held.
 
-    ``besides`` is a directory in it that doesn't count.
+    ``besides`` is a directory in it that doesn't count. ``share`` of the time is the most that it takes.
     """
 
     def __init__(
-        self, directory: Path, limit_mb: int, on_exceeded: Callable[[int], None], *, besides: str = ""
+        self,
+        directory: Path,
+        limit_mb: int,
+        on_exceeded: Callable[[int], None],
+        *,
+        besides: str = "",
+        share: float = SHARE,
     ) -> None:
         self._directory = directory
         self._limit_mb = limit_mb
         self._on_exceeded = on_exceeded
-        self._besides = besides
+        self._besides, self._share = besides, share
         self._stopped = threading.Event()
 
     def start(self) -> None:
@@ -35,9 +43,11 @@ class RunSizeWatch:
     def _watch(self) -> None:
         pause, most_bytes = PERIOD_SECONDS, ((self._limit_mb + 1) << 20) - 1
         while not self._stopped.wait(pause):
-            began = time.monotonic()
-            found = allocated_bytes(self._directory, besides=self._besides, most_bytes=most_bytes)
+            with _WALKING:
+                began = time.monotonic()
+                found = allocated_bytes(self._directory, besides=self._besides, most_bytes=most_bytes)
+                took = time.monotonic() - began
             if found > most_bytes:
                 self._on_exceeded(found >> 20)
                 return
-            pause = max(PERIOD_SECONDS, (time.monotonic() - began) / SHARE)
+            pause = max(PERIOD_SECONDS, took / self._share)

@@ -1,6 +1,7 @@
 """Selects rows of a source by slice, filters, sampling and columns; preserves the order."""
 
 import random
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -66,6 +67,8 @@ def _sliced(source: DataSource, *, one_pass: bool) -> Chosen:
         for row in _rows_with_columns(source, file):
             if index >= chosen.stop:
                 return
+            if time.monotonic() > source.read_until:
+                raise TimeoutError(f"{source.name} was not read in time")
             if index >= chosen.start:
                 yield file, row
             index += 1

@@ -1,5 +1,6 @@
 """The data sources of a job's document, with the local files of each."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,6 +60,7 @@ class DataSource:
     filters: tuple[RowFilter, ...] = ()
     sampling: RowSampling | None = None
     weight: float | None = None
+    read_until: float = math.inf  # on the monotonic clock; `selected` raises TimeoutError after it
 
     @property
     def name(self) -> str:

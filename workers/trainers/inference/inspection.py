@@ -4,6 +4,7 @@ Without the model: what only its tokenizer knows is left to the node, and so is 
 """
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -44,7 +45,7 @@ def inspect_records(spec: RunSpec, most: int, findings: Findings) -> None:
     Raises DataNotFound, DataInvalid and InvalidConfig for what would end the job on its node.
     """
     if kind_of(spec.training_type) == EVALUATION:
-        inspect_benchmarks(spec, most, findings)
+        inspect_benchmarks(spec, most, time.monotonic() + READ_SECONDS, findings)
         return
     inputs, section = Inputs(spec), inference_of(spec)
     inputs.check_columns(section.output.keep_columns)
@@ -53,7 +54,10 @@ def inspect_records(spec: RunSpec, most: int, findings: Findings) -> None:
         columns, found = columns_of(source), _read(inputs, source, most, until)
         read.append(found)
         findings[SOURCES].append(described(source, columns, found.count, found.shown, complete=found.complete))
-    _refuse_errors(inputs, section.on_error, read)
+    try:
+        _refuse_errors(inputs, section.on_error, read, until)
+    except TimeoutError as error:
+        findings["left_out"].append(f"whether on_error.max_share allows the records without an answer: {error}")
     findings["warnings"] += [
         f"{len(each.errors)} of the first {each.count} records of {each.source.name} have no answer: "
         f"{each.errors[0]['message']}"
@@ -64,10 +68,20 @@ def inspect_records(spec: RunSpec, most: int, findings: Findings) -> None:
 
 def _read(inputs: Inputs, source: DataSource, most: int, until: float) -> _Read:
     found = _Read(source)
+    with suppress(TimeoutError):
+        _read_first(inputs, found, most, until)
+        if found.complete and not found.count:
+            raise nothing_in(source)
+    return found
+
+
+def _read_first(inputs: Inputs, found: _Read, most: int, until: float) -> None:
+    """Raises TimeoutError after ``until``."""
+    source = found.source
     # Which records are drawn is known only when all are read.
-    for file, row in selected(replace(source, sampling=None)):
-        if found.count >= most or time.monotonic() > until:
-            return found
+    for file, row in selected(replace(source, sampling=None, read_until=until)):
+        if found.count >= most:
+            return
         place = where(file, source.format, row.number)
         try:
             record = inputs.record(InputRow(found.count, place, row.values, row.number))
@@ -78,14 +92,19 @@ def _read(inputs: Inputs, source: DataSource, most: int, until: float) -> _Read:
                 found.shown.append(beginning(record, None))
         found.count += 1
     found.complete = True
-    if not found.count:
-        raise nothing_in(source)
-    return found
 
 
-def _refuse_errors(inputs: Inputs, rule: OnRecordError, read: list[_Read]) -> None:
-    """Raise DataInvalid, as the job would, for more records without an answer than it allows."""
-    errors = [error for each in read if each.source.sampling is None for error in each.errors]
-    if errors:
-        total = len(errors) if rule.action == FAIL else inputs.count()
-        ErrorBudget(rule, total).spend(OutputPart(Shard(0, 0, total), Counts(failed=len(errors)), tuple(errors)))
+def _refuse_errors(inputs: Inputs, rule: OnRecordError, read: list[_Read], until: float) -> None:
+    """Raise DataInvalid, as the job would, for more records without an answer than it allows, and TimeoutError where
+    ``until`` leaves no time to count all.
+    """
+    whole = [each for each in read if each.source.sampling is None]
+    errors = [error for each in whole for error in each.errors]
+    if not errors:
+        return
+    total = len(errors)
+    if rule.action != FAIL:
+        total = sum(each.count for each in whole)
+        if len(errors) > rule.max_share * total:
+            total = sum(1 for source in inputs.sources for _ in selected(replace(source, read_until=until)))
+    ErrorBudget(rule, total).spend(OutputPart(Shard(0, 0, total), Counts(failed=len(errors)), tuple(errors)))

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import select
+from sqlalchemy import func, select
+from sqlalchemy.orm import aliased
 
 from app.domain.lifecycle.states import TERMINAL
 from app.models import Job, Sweep
@@ -30,14 +31,19 @@ class RetentionContext:
 
     def ended_before(self, days: int) -> Iterator[Sequence[str]]:
         """Ids of the jobs that finished before, in batches. Trials have if their sweep has, too: until then others may
-        begin with their checkpoints, and one of them will be the best.
+        begin with their checkpoints, and one of them will be the best. An evaluation has if the
+        training that it measured has, too: its value counts for that one's trial.
         """
         before = self.before(days)
+        trained = aliased(Job)
+        sweep_id = func.coalesce(Job.sweep_id, trained.sweep_id)
         query = (
             select(Job.id)
-            .outerjoin(Sweep, Sweep.id == Job.sweep_id)
+            .outerjoin(trained, trained.id == Job.evaluated_job_id)
+            .outerjoin(Sweep, Sweep.id == sweep_id)
             .where(Job.status.in_(TERMINAL), Job.finished_at < before)
-            .where(Job.sweep_id.is_(None) | (Sweep.finished_at < before))
+            .where(trained.id.is_(None) | (trained.status.in_(TERMINAL) & (trained.finished_at < before)))
+            .where(sweep_id.is_(None) | (Sweep.finished_at < before))
             .order_by(Job.id)
         )
         last = ""

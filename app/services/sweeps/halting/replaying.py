@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from app.domain.errors import Conflict
@@ -58,7 +58,8 @@ def continued_by_hand(session: Session, sweep: Sweep, spec: SweepSpec, trials: M
     That its trial is exempt is recorded once, and before such a decision; a trial that is exempt waits no more. Raises
     Conflict where retention has deleted the events.
     """
-    if not waits(spec) or not any(trial.promoted for trial in trials.values()):
+    is_population = spec.method.name == PBT  # `replayed` makes no decision of one again
+    if not waits(spec) or is_population or not any(trial.promoted for trial in trials.values()):
         return set()
     _require_events(session, sweep)
     kinds = (SweepEventType.CHANGED, SweepEventType.TRIAL_REPORTED)
@@ -79,12 +80,12 @@ def continued_by_hand(session: Session, sweep: Sweep, spec: SweepSpec, trials: M
 
 
 def _require_events(session: Session, sweep: Sweep) -> None:
-    """Events are numbered from 1; of one that continues after its history was deleted the first are missing."""
-    first = select(SweepEvent.id).where(SweepEvent.sweep_id == sweep.id, SweepEvent.seq == 1)
-    if session.scalar(first) is None:
+    """Events are numbered without gaps; of a sweep that continues after its history was deleted some are missing."""
+    stored = select(func.count()).select_from(SweepEvent).where(SweepEvent.sweep_id == sweep.id)
+    if session.scalar(stored) != sweep.event_seq:
         raise Conflict(
-            f"sweep {sweep.id} can't be replayed: a person let halted trials continue, and the history that says where "
-            "was deleted (TRAINYARD_RETENTION_EVENTS_DAYS)"
+            f"sweep {sweep.id} can't be replayed: a person exempted trials from early stopping, and the history that "
+            "says where was deleted (TRAINYARD_RETENTION_EVENTS_DAYS)"
         )
 
 

@@ -3,13 +3,13 @@
 import sqlite3
 
 import pytest
-from sqlalchemy import event
+from sqlalchemy import event, select
 
 from app.database.engine import Database, make_engine
 from app.domain.errors import LeaseLost, NotFound
 from app.domain.lifecycle.outcomes import NewArtifact, Outcome
 from app.domain.lifecycle.states import JobState
-from app.models import Job
+from app.models import Artifact, Job
 from app.services.attempts import artifact_rows, artifacts, work_orders
 from app.services.attempts.artifact_rows import CHUNK
 from tests.builders.factories import make_attempt, make_job, make_node
@@ -152,3 +152,14 @@ def test_files_of_an_attempt_that_fails_after_them_stay_unseen(db, work):
     work_orders.finish(db, work, Outcome(kind="failed", cause="INTERNAL"), NO_WAIT)
 
     assert listed(db, work) == ()
+
+
+@pytest.mark.parametrize("count", [3, CHUNK + 3])
+def test_files_of_a_folder_named_as_that_of_other_nodes_are_seen(db, work, count):
+    made = files(count, name="node-outputs/part")
+    prepare(db, work, files(CHUNK + 1, name="node-outputs/attempt-1-node-1/part"))
+
+    complete(db, work, made)
+
+    with db.read() as session:
+        assert session.scalars(select(Artifact.path).order_by(Artifact.path)).all() == [each.path for each in made]

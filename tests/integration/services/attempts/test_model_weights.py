@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import select
+from sqlalchemy.exc import OperationalError
 
 from app.domain.errors import LeaseLost
 from app.domain.lifecycle.events import EventType
@@ -205,9 +206,9 @@ def damaged(database, storage, trained, tmp_path):
     return job_id, newest, kept
 
 
-def asked_for(database, job_id, checkpoint_id, chosen_as, *, shards=0, **columns):
+def asked_for(database, job_id, checkpoint_id, chosen_as, *, shards=0, service=None, **columns):
     """The work order of an evaluation of this checkpoint, on a node of its own."""
-    model = {"job_id": job_id, "checkpoint_id": checkpoint_id, "chosen_as": chosen_as}
+    model = {"job_id": job_id, "checkpoint_id": checkpoint_id, "chosen_as": chosen_as, "service": service}
     with database.write() as session:
         job = make_job(session, document=batch_document(inference={"model": model}, benchmarks=2), **columns)
         job.resume_checkpoint_id, job.evaluated_step = checkpoint_id, 3
@@ -250,8 +251,12 @@ def test_newest_checkpoint_that_is_damaged_is_replaced_by_the_one_before(
     ("chosen_as", "shards", "said"),
     [
         ("", 0, "submit again with another model.checkpoint"),
-        ("best", 0, "has no other checkpoint that is its best"),  # the older one was not evaluated
-        ("latest", 1, "1 benchmarks are finished with it, which another model must not continue"),
+        (
+            "best",
+            0,
+            "retired; job .* has no other checkpoint that is its best: say latest",
+        ),  # the older one was not evaluated
+        ("latest", 1, "1 benchmark is finished with it, which another model must not continue"),
     ],
 )
 def test_no_other_model_takes_the_place_of_a_named_one_or_one_with_results(
@@ -266,6 +271,29 @@ def test_no_other_model_takes_the_place_of_a_named_one_or_one_with_results(
     assert failed.value.error_type == "MODEL_NOT_FOUND"
     with database.read() as session:
         assert session.get_one(Job, work.job_id).document == work.document
+
+
+def test_job_that_asks_a_service_keeps_the_checkpoint_that_it_answers_with(database, storage, damaged, tmp_path):
+    work = asked_for(database, damaged[0], damaged[1], "latest", service="chat")
+
+    with pytest.raises(AttemptFailed) as failed:
+        prepared(database, storage, work, tmp_path)
+
+    assert failed.value.error_type == "MODEL_NOT_FOUND"
+
+
+def test_damage_that_could_not_be_recorded_is_left_to_another_attempt(
+    database, storage, damaged, tmp_path, monkeypatch
+):
+    def locked(*_args, **_options):
+        raise OperationalError("", {}, Exception("database is locked"))
+
+    monkeypatch.setattr("app.services.attempts.model_weights.retire_damaged", locked)
+
+    with pytest.raises(AttemptFailed, match="could not be retired") as failed:
+        prepared(database, storage, asked_for(database, damaged[0], damaged[1], "latest"), tmp_path)
+
+    assert failed.value.error_type == "INTERNAL"
 
 
 def test_attempt_that_lost_the_job_takes_no_other_model(database, storage, damaged, tmp_path):

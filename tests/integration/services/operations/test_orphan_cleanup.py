@@ -5,6 +5,7 @@ import uuid
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import select
 
 from app.domain.ids import new_id
 from app.models import Artifact
@@ -119,6 +120,8 @@ def test_outputs_of_nodes_that_no_artifact_lies_in_go_with_their_attempt(databas
         for job_id, path in ((running, "attempt-1-node-2/a"), (ended, "attempt-1-node-1/a")):
             row = Artifact(job_id=job_id, path=f"node-outputs/{path}", size_bytes=1, sha256="0" * 64)
             session.add(row)
+        path = "node-outputs/attempt-1-node-1/a"
+        session.add(Artifact(job_id=running, path=path, size_bytes=1, sha256="0" * 64, pending=True))
     for job_id in (running, ended):
         for name in ("attempt-1-node-1", "attempt-1-node-2", "attempt-2-node-1", "of-another-kind"):
             storage.write(f"jobs/{job_id}/node-outputs/{name}/a", b"1")
@@ -130,3 +133,6 @@ def test_outputs_of_nodes_that_no_artifact_lies_in_go_with_their_attempt(databas
         {"attempt-1-node-2", "attempt-2-node-1", "of-another-kind"},
         {"attempt-1-node-1", "of-another-kind"},
     ]
+    with database.read() as session:
+        left = session.scalars(select(Artifact.path).where(Artifact.job_id == running)).all()
+    assert left == ["node-outputs/attempt-1-node-2/a"]

@@ -9,12 +9,15 @@ from sqlalchemy import select, update
 
 from app.database.engine import Database
 from app.domain.batches.states import BatchState
-from app.domain.errors import StillNeeded
+from app.domain.errors import BadSpec, StillNeeded
+from app.domain.ids import new_id
 from app.domain.lifecycle.states import JobState
 from app.domain.sweeps.states import SweepState
 from app.models import AuditEntry, File, RegisteredModel
 from app.models.base import utc_now
+from app.security.permissions import Caller, Role
 from app.services.files import deletion, references
+from app.services.model_registry import registered
 from app.services.operations.retention import uploads
 from app.services.operations.retention.context import Pruned, RetentionContext
 from app.services.requests.control_plane import ControlPlane
@@ -27,6 +30,7 @@ from tests.builders.sweeps import make_sweep, make_sweep_document
 
 pytestmark = pytest.mark.both_databases
 
+ADMIN = Caller(key_id="cli", role=Role.SUPER_ADMIN, project=None)
 NOW = utc_now()
 OLD, YOUNG = NOW - timedelta(days=40), NOW - timedelta(days=2)
 
@@ -124,6 +128,11 @@ def test_file_that_a_job_names_after_the_search_is_not_deleted(plane: ControlPla
         late = references.is_named_since(session, session.get_one(File, file_id), NOW + timedelta(hours=2))
 
     assert (found, late) == ([True, False], False)
+    registered.register(plane.db, ADMIN, "base", other)
+    with plane.db.read() as session:
+        assert references.is_named_since(session, session.get_one(File, other), NOW)
+    with pytest.raises(BadSpec, match="there is no file"):
+        registered.register(plane.db, ADMIN, "none", new_id("file"))
 
 
 def test_file_that_a_live_service_serves_is_not_deleted_by_hand(plane: ControlPlane) -> None:

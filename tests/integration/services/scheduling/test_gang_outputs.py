@@ -6,6 +6,7 @@ import pytest
 from sqlalchemy import select
 
 from app.database.engine import Database
+from app.domain.errors import LeaseLost
 from app.domain.lifecycle.outcomes import NewArtifact, Outcome
 from app.domain.lifecycle.states import JobState
 from app.models import JobEvent
@@ -102,3 +103,35 @@ def test_a_node_that_is_lost_before_its_output_was_looked_at_is_named(database: 
     assert ending.state is JobState.COMPLETED
     (message,) = warned(database, gang)
     assert message.startswith("what the ranks on n2 wrote to TRAINYARD_OUTPUT_DIR is not kept")
+
+
+@pytest.mark.parametrize("announced", [True, False], ids=["announced", "not announced"])
+@pytest.mark.parametrize("cause", ["EXPORT_FAILED", "DISK_FULL", "STORAGE_ERROR", "INTERNAL"])
+def test_an_output_that_is_not_stored_after_all_were_asked_to_end_undoes_the_job(
+    database: Database, gang: str, cause: str, *, announced: bool
+) -> None:
+    first, second = start_gang(database, gang, "n1", "n2")
+    done = Outcome(kind="completed", exit_code=0)
+    work_orders.enter_phase(database, first, JobState.TRAINING)
+    assert gang_parts.finish(database, first, done, NO_WAIT) is None
+    if announced:
+        node_outputs.announce(database, second, OutputSize(files=1, size_bytes=3))
+
+    gang_parts.end_others(database, first, done)
+    assert gang_parts.finish(database, second, Outcome(kind="failed", cause=cause), NO_WAIT) is None
+    ending = gang_parts.finish(database, first, done, NO_WAIT)
+
+    assert ending is not None
+    assert ending.state in (JobState.FAILED, JobState.QUEUED)
+    assert warned(database, gang) == []
+
+
+def test_a_part_whose_lease_was_taken_announces_nothing(database: Database, gang: str) -> None:
+    first, second = start_gang(database, gang, "n1", "n2")
+    done = Outcome(kind="completed", exit_code=0)
+    work_orders.enter_phase(database, first, JobState.TRAINING)
+    assert gang_parts.finish(database, first, done, NO_WAIT) is None
+    assert revoke(database, "n2", "NODE_LOST")
+
+    with pytest.raises(LeaseLost):
+        node_outputs.announce(database, second, OutputSize(files=1, size_bytes=3))

@@ -1,6 +1,7 @@
 """Creating, changing, pausing, deleting and finding services."""
 
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -15,8 +16,10 @@ from app.domain.errors import (
     NotSupportedYet,
     UnknownQueue,
 )
+from app.domain.ids import new_id
 from app.domain.spec.model import BaseModel
-from app.models import Service, WebhookDelivery
+from app.models import File, Service, WebhookDelivery
+from app.models.base import utc_now
 from app.security.permissions import Caller, Role
 from app.services.inference.models import WantedModel
 from app.services.model_registry import registered
@@ -44,6 +47,29 @@ def test_a_new_service_is_stored_with_the_document_of_its_replicas(api: Api) -> 
     assert (serving["max_context"], serving["max_loaded"]) == (512, 32)
     assert serving["defaults"] == {"temperature": 0.5}
     assert run.events() == ["service.created"]
+
+
+def test_file_that_the_project_does_not_have_is_no_model_and_an_expired_one_stays_that_of_its_service(api: Api) -> None:
+    file = {"filename": "m.tar", "purpose": "directory", "size_bytes": 1, "sha256": "0" * 64, "status": "processed"}
+    file_id = new_id("file")
+    with api.db.write() as session:
+        session.add(File(id=file_id, project="default", created_by="key-1", **file))
+    model = WantedModel(base=BaseModel().changed(model_id=file_id))
+    run = ServiceRun(api, model=model, replicas={"min": 1})
+    missing = WantedModel(base=BaseModel().changed(model_id=new_id("file")))
+    with pytest.raises(BadSpec, match="has no file") as refused:
+        creation.create(run.plane, CALLER, new_service(name="other", model=missing))
+    assert refused.value.field == "model.model_uri"
+    with pytest.raises(BadSpec, match="has no file"):
+        commands.change(run.plane, CALLER, run.id, {"model": missing})
+
+    with api.db.write() as session:
+        session.get_one(File, file_id).expires_at = utc_now() - timedelta(seconds=1)
+    run.step()
+    assert run.states() == ["PENDING"]
+    commands.change(run.plane, CALLER, run.id, {"limits": {"max_context": 256}})
+    with pytest.raises(BadSpec, match="has no file"):
+        creation.create(run.plane, CALLER, new_service(name="late", model=model))
 
 
 def test_what_created_it_is_given_the_service_and_its_warnings(api: Api) -> None:

@@ -13,7 +13,7 @@ from app.domain.spec.model import CHECKPOINT
 from app.models import Checkpoint, Job, Metric, Trial
 from app.models.base import utc_now
 from app.services.attempts import planned_evaluations
-from app.services.sweeps import evaluations, lookup
+from app.services.sweeps import evaluations, lookup, measures
 from app.services.sweeps.reading import replay
 from app.services.sweeps.search.suggestions import Suggestions
 from tests.builders.factories import make_document
@@ -282,6 +282,26 @@ def test_fork_counts_what_its_trunk_has_measured(make_run: Make) -> None:
     run.step()
 
     assert run.trials()[1].objectives == [0.6]  # step 18 of the other one is not its own
+
+
+def test_fork_was_measured_where_it_measured_itself(make_run: Make) -> None:
+    run = make_run(**planned("checkpoint"))
+    run.step()
+    checkpoint(run, 0, 9)
+    evaluate(run, 0, 0.6, step=9)
+    branch = evaluation(run, 0, 9).resume_checkpoint_id
+    with run.db.write() as session:
+        fork = session.get_one(Trial, (run.id, 1))
+        fork.parent_number, fork.fork_step, fork.fork_checkpoint_id = 0, 9, branch
+        session.get_one(Job, fork.job_id).resume_checkpoint_id = branch
+    checkpoint(run, 1, 18)
+    evaluate(run, 1, 0.5, step=18)
+
+    with run.db.read() as session:
+        job = session.get_one(Job, run.job(1).id)
+        assert measures.first_value_from(session, job, METRIC, 9) == (9, 0.6)
+        assert measures.measured_at(session, job, METRIC, 9) is None
+        assert measures.measured_at(session, job, METRIC, 18) is not None
 
 
 @pytest.mark.parametrize("state", [JobState.FAILED, JobState.CANCELLED])

@@ -13,9 +13,18 @@ from app.models.base import utc_now
 from app.security.permissions import Role
 from app.services.jobs.control import requests as control_requests
 from app.services.operations.retention import rules
+from app.services.operations.retention.context import RetentionContext
+from config.retention import RetentionSettings
 from config.settings import load_settings
 from tests.builders.sweep_runs import SweepRun
 from tests.builders.sweeps import make_sweep_document
+from tests.integration.services.sweeps.test_benchmark_objectives import (
+    checkpoint,
+    complete,
+    evaluate,
+    evaluation,
+    planned,
+)
 from tests.systems.apps import SECRET_KEY, Api
 
 pytestmark = pytest.mark.both_databases
@@ -88,6 +97,27 @@ def test_jobs_of_trials_wait_for_the_end_of_their_sweep(make_run: Make, api: Api
     assert api.get(f"/v1/sweeps/{run.id}/replay")["is_equal"]
 
 
+def test_retention_keeps_evaluations_while_their_training_or_its_sweep_runs(make_run: Make) -> None:
+    run = make_run(**planned("checkpoint", "end", budget={"max_trials": 1}))
+    context = RetentionContext(
+        plane=run.plane, settings=RetentionSettings(), now=utc_now() + timedelta(days=40), dry_run=True
+    )
+    run.step()
+    checkpoint(run, 0, 9)
+    evaluate(run, 0, 0.5, step=9)
+    assert list(context.ended_before(30)) == []  # it still trains
+
+    complete(run, 0)
+    assert list(context.ended_before(30)) == []  # its sweep still runs
+
+    evaluate(run, 0, 0.7)
+    while run.sweep().finished_at is None:
+        run.step()
+    assert list(context.ended_before(50)) == []
+    both = {evaluation(run, 0).id, evaluation(run, 0, 9).id}
+    assert {each for ids in context.ended_before(30) for each in ids} == {run.job(0).id, *both}
+
+
 @pytest.mark.long
 def test_what_began_with_a_sweep_goes_on_without_it(make_run: Make, api: Api, prune: Prune) -> None:
     first = make_run(**TWO)
@@ -128,5 +158,5 @@ def test_a_replay_without_the_history_says_what_is_missing(make_run: Make, api: 
     assert api.get(f"/v1/sweeps/{plain.id}/events")["events"] == []
     assert api.get(f"/v1/sweeps/{plain.id}/replay")["is_equal"]
     detail = api.problem(api.call("GET", f"/v1/sweeps/{by_hand.id}/replay"), 409)["message"]
-    assert "a person let halted trials continue" in detail
+    assert "a person exempted trials from early stopping" in detail
     assert "TRAINYARD_RETENTION_EVENTS_DAYS" in detail

@@ -1,5 +1,6 @@
 """Limits of attempts by control groups: those of this machine, and a directory that is laid out as version 2 is."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -188,6 +189,10 @@ def test_unit_that_may_holds_rates_of_disks(version_2, tmp_path, monkeypatch):
     for name, number in (("vda", "254:0"), ("loop0", "7:0"), ("dm-0", "253:0")):
         (tmp_path / "block" / name).mkdir(parents=True)
         (tmp_path / "block" / name / "dev").write_text(f"{number}\n")
+    for name, hidden in (("nvme0c0n1", "0"), ("nvme0c1n1", "1")):  # the first has no number, as in current kernels
+        (tmp_path / "block" / name).mkdir()
+        (tmp_path / "block" / name / "hidden").write_text(f"{hidden}\n")
+    (tmp_path / "block" / "nvme0c1n1" / "dev").write_text("259:1\n")
     assert disks(tmp_path / "block") == ["253:0", "254:0"]
     assert find_hierarchies(proc=proc, groups=groups).held_rates == (), "the kernel has no io.max"
     (unit / "trainyard" / "io.max").write_text("")
@@ -199,6 +204,30 @@ def test_unit_that_may_holds_rates_of_disks(version_2, tmp_path, monkeypatch):
     assert found.held_rates == ("limits:reads", "limits:writes")
     assert (group.directories["io"] / "io.max").read_text() == "254:0 rbps=max wbps=5242880 riops=100 wiops=max"
     assert "io" not in found.make("k.1.n", GroupLimits()).directories
+
+
+@pytest.mark.parametrize(("number", "starts"), [(errno.ENODEV, True), (errno.EINVAL, False)])
+def test_disk_that_was_removed_is_not_limited_and_a_refused_group_is_removed(
+    number, starts, version_2, tmp_path, monkeypatch
+):
+    proc, groups, unit = version_2
+    (unit / "cgroup.controllers").write_text("cpuset cpu io memory pids\n")
+    find_hierarchies(proc=proc, groups=groups)
+    (unit / "trainyard" / "io.max").write_text("")
+    found = find_hierarchies(proc=proc, groups=groups)
+
+    def refuse(path, text):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("workers.sandbox.control_groups.disks", lambda: ["254:0"])
+    monkeypatch.setattr("workers.sandbox.control_groups._write", refuse)
+    if starts:
+        found.make("j.1.n", GroupLimits(disks=DiskRates(reads=100)))
+    else:
+        with pytest.raises(OSError, match="Invalid argument"):
+            found.make("j.1.n", GroupLimits(disks=DiskRates(reads=100)))
+
+    assert (unit / "trainyard" / "j.1.n").exists() == starts
 
 
 def test_version_1_holds_reads_alone_of_what_is_written_back(tmp_path):

@@ -1,6 +1,7 @@
 """Inspects the benchmarks of an evaluation before it has a device: their first records, and the files of tasks."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,8 @@ from workers.trainers.rewards import reward_of
 Findings = dict[str, Any]
 
 
-def inspect_benchmarks(spec: RunSpec, most: int, findings: Findings) -> None:
-    """Add the findings about the first ``most`` records of each benchmark.
+def inspect_benchmarks(spec: RunSpec, most: int, until: float, findings: Findings) -> None:
+    """Add the findings about the first ``most`` records of each benchmark, of those that are read ``until`` then.
 
     Raises DataNotFound, DataInvalid, InvalidConfig and TaskFailed for what would end the evaluation on its node.
     """
@@ -30,12 +31,16 @@ def inspect_benchmarks(spec: RunSpec, most: int, findings: Findings) -> None:
         if catalog.find(benchmark.name).name == LM_EVAL:
             _inspect_task(spec, benchmark, findings)
         else:
-            _inspect_dataset(spec, benchmark, most, findings)
+            try:
+                _inspect_dataset(spec, benchmark, most, until, findings)
+            except TimeoutError as error:
+                findings["left_out"].append(f"benchmark {benchmark.name}: {error}")
 
 
-def _inspect_dataset(spec: RunSpec, benchmark: Benchmark, most: int, findings: Findings) -> None:
+def _inspect_dataset(spec: RunSpec, benchmark: Benchmark, most: int, until: float, findings: Findings) -> None:
     limit = min(benchmark.num_samples or most, most)
     dataset, values = Dataset(spec, benchmark.changed(num_samples=limit)), catalog.values(benchmark)
+    dataset.source = replace(dataset.source, read_until=until)
     columns = columns_of(dataset.source)
     records = dataset.records(_method(benchmark, values))
     _check_columns(dataset, values, records)

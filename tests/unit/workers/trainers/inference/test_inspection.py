@@ -141,6 +141,19 @@ def test_records_that_a_benchmark_can_not_use_are_an_error(
     assert said in message
 
 
+def test_records_that_there_is_no_time_for_are_left_to_the_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workers.trainers.inference.inspection.READ_SECONDS", -1.0)
+    nothing_passes = {"filters": [{"column": "prompt", "op": "==", "value": "b"}]}
+
+    batch = inspected(tmp_path, QUESTIONS, {}, source=nothing_passes)
+    evaluation = evaluated(tmp_path, {"name": "f1"}, source=nothing_passes)
+
+    assert (batch["errors"], batch["sources"][0]["complete"]) == ([], False)
+    assert (evaluation["errors"], evaluation["left_out"]) == ([], ["benchmark f1: rows.jsonl was not read in time"])
+
+
 def test_datasets_of_benchmarks_are_described_once(tmp_path: Path) -> None:
     choices = {"name": "choices", "parameters": {"answer": "right"}}
 
