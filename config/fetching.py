@@ -20,10 +20,10 @@ class FetchSettings:
         "empty: none",
         rules.http_url,
     )
-    proxy_user: str = setting("", "its user; empty: it asks for none")
-    proxy_secret: str = setting("", "its user's password")
+    proxy_user: str = setting("", "user name for the proxy; empty: no login")
+    proxy_secret: str = setting("", "password for the proxy")
     no_proxy: tuple[str, ...] = setting(
-        (), "comma-separated hosts, domains as .example.org, and networks that are reached without the proxy"
+        (), "comma-separated hosts, domains such as .example.org, and networks that are reached without the proxy"
     )
     max_bytes: int = setting(
         200 * 1024**3, "largest data source or model that is fetched, all its files together", rules.at_least_one
@@ -99,13 +99,13 @@ class FetchSettings:
 
     def _problems_of_proxy(self) -> Iterator[str]:
         if self.proxy and not _is_proxy(self.proxy):
-            yield "TRAINYARD_FETCH_PROXY: expected http://host:port, which is asked for TLS by CONNECT; port 1 to 65535"
+            yield "TRAINYARD_FETCH_PROXY: expected http://HOST:PORT, port 1 to 65535; TLS is tunnelled by CONNECT"
         if self.proxy_user and not self.proxy:
             yield "TRAINYARD_FETCH_PROXY_USER: set TRAINYARD_FETCH_PROXY, too"
         if self.proxy_secret and not self.proxy_user:
             yield "TRAINYARD_FETCH_PROXY_SECRET: set TRAINYARD_FETCH_PROXY_USER, too"
         if ":" in self.proxy_user:
-            yield "TRAINYARD_FETCH_PROXY_USER: a user has no colon; the password is TRAINYARD_FETCH_PROXY_SECRET"
+            yield "TRAINYARD_FETCH_PROXY_USER: must not contain a colon; the password is TRAINYARD_FETCH_PROXY_SECRET"
         # Clients encode other characters of a login differently.
         for name in ("proxy_user", "proxy_secret"):
             text = getattr(self, name)
@@ -113,8 +113,8 @@ class FetchSettings:
                 yield f"TRAINYARD_FETCH_{name.upper()}: expected printable ASCII characters"
         if wrong := [entry for entry in self.no_proxy if not _is_direct(entry)]:
             yield (
-                f"TRAINYARD_FETCH_NO_PROXY: {', '.join(wrong)}: expected hosts, domains as .example.org, or networks "
-                "as 10.0.0.0/8, without ports or *"
+                f"TRAINYARD_FETCH_NO_PROXY: {', '.join(wrong)}: expected hosts, domains such as .example.org, or "
+                "networks such as 10.0.0.0/8, without ports or *"
             )
 
 

@@ -294,7 +294,7 @@ ERROR_TYPES: dict[Cause, ErrorType] = {
         "a disk that the job writes to is full", "Make room on it, or keep fewer checkpoints (save_total_limit)."
     ),
     "EXPORT_FAILED": ErrorType(
-        "training finished but the model could not be exported",
+        "the work finished, but its model or an output could not be stored or published",
         "Correct what the message names, and retry the job from its last checkpoint.",
         is_appended=False,
     ),

@@ -76,10 +76,10 @@ def _files(project: str, wanted: PodFiles) -> list[dict[str, str]]:
             "TRAINYARD_SECURITY_SECRETS_DIR",
             field=_FIELD,
         )
-    present = {name: values[key] for key, name in names.items() if key in values}
-    if missing and wanted.part and wanted.part not in present:
+    present = [(name, values[key]) for key, name in names.items() if key in values]
+    if missing and wanted.part and wanted.part not in (name for name, _ in present):
         return []
-    return [{"name": name, "content": value} for name, value in present.items()]
+    return [{"name": name, "content": value} for name, value in present]
 
 
 def _named(items: Sequence[object]) -> Iterator[tuple[str, str]]:

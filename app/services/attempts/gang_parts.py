@@ -172,7 +172,7 @@ def _of_all(known: _PartEnd | None, this: _PartEnd) -> Outcome:
     as_requested = last.kind not in ("completed", "failed") and last.exit_code == 0
     if known is None or as_requested or last.kind == "cancelled":
         return last
-    if last.kind != "completed" and _weightier(known, this) is this:
+    if last.kind != "completed" and _more_relevant(known, this) is this:
         return last
     return replace(
         known.outcome,

@@ -107,7 +107,9 @@ def fall_back(
         checkpoint = checkpoints.lock(session, chosen) if chosen is not None else None
         if checkpoint is None or checkpoint.id == damaged.checkpoint_id:
             way_out = f"say {LATEST_CHECKPOINT}, or name another one"
-            if trained is None or trained.latest_checkpoint_id is None:
+            if trained is None:
+                way_out = "it is deleted; name another model"
+            elif trained.latest_checkpoint_id is None:
                 way_out = "wait until it has saved one, or leave checkpoint out to use its result"
             raise NotFound(f"job {damaged.job_id} has no other checkpoint that is its {damaged.chosen_as}: {way_out}")
         model = damaged.changed(checkpoint_id=checkpoint.id)

@@ -78,8 +78,8 @@ def note_missing(session: Session, attempt: Attempt, *, actor: str) -> None:
             EventType.WARNING,
             actor=actor,
             reason=_NOT_KEPT,
-            message=f"what the ranks on {node} wrote to TRAINYARD_OUTPUT_DIR is not kept: that node was lost, or its "
-            f"ranks had to be killed, after rank 0 had ended",
+            message=f"what the ranks on {node} wrote to TRAINYARD_OUTPUT_DIR was not kept: after rank 0 ended, the "
+            "node was lost or its ranks had to be killed; let rank 0 wait for the other ranks before it ends",
             data={"node": node, "attempt": attempt.number},
         )
 

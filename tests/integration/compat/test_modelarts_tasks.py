@@ -102,7 +102,7 @@ def test_outputs_of_tasks_that_may_be_on_another_node_than_rank_0_are_named(sqli
     made = said(answer, 201)["metadata"]["id"]
     (warned,) = [value for name, value in answer.headers if name == "Warning"]
     assert "--samples=$(TRAINYARD_OUTPUT_DIR)" in warned
-    assert "rollout may be on another" in warned
+    assert "rollout may run on another" in warned
     assert "affinity" not in warned, "which ModelArts doesn't have"
     document = sqlite_api.get(f"/v1/jobs/job-{made}")
     document["tasks"][0]["training_config"]["environment"] = {}  # secrets are shown as ***

@@ -26,7 +26,7 @@ def test_image_that_the_project_no_longer_allows_fails_the_attempt(database: Dat
         refuse_foreign_images(session, "nlp", document)
 
     assert failed.value.error_type == "INVALID_CONFIG"
-    assert failed.value.message.startswith("resource_config.image.reference: the project nlp names images with")
+    assert failed.value.message.startswith("resource_config.image.reference: project nlp requires a digest")
 
 
 def test_no_registry_is_asked_for_an_image_that_the_project_does_not_allow(
@@ -47,5 +47,5 @@ def test_no_registry_is_asked_for_an_image_that_the_project_does_not_allow(
     assert ask_registries(settings, database, "cv", document, {}, 1.0) == {}
 
     assert error["error_type"] == "INVALID_CONFIG"
-    assert "the project nlp use images from other.example" in error["message"]
+    assert "project nlp may only use images from other.example" in error["message"]
     assert asked == ["cv"]

@@ -80,10 +80,10 @@ def test_all_problems_are_reported_at_once():
         ({"TRAINYARD_FETCH_OBS_SECRET": "secret"}, "TRAINYARD_FETCH_OBS_KEY"),
         ({"TRAINYARD_FETCH_PVC_SHARED_WRITABLE": "all"}, "PVC_SHARED_WRITABLE: all: name it in TRAINYARD_FETCH_PVC"),
         ({"TRAINYARD_BROKER_URL": "rediss://redis.example:6379/0"}, "TRAINYARD_BROKER_URL"),
-        ({"TRAINYARD_FETCH_PROXY": "http://proxy:99999"}, "TRAINYARD_FETCH_PROXY: expected http://host:port"),
-        ({"TRAINYARD_FETCH_PROXY": "http://proxy:0"}, "TRAINYARD_FETCH_PROXY: expected http://host:port"),
+        ({"TRAINYARD_FETCH_PROXY": "http://proxy:99999"}, "TRAINYARD_FETCH_PROXY: expected http://HOST:PORT"),
+        ({"TRAINYARD_FETCH_PROXY": "http://proxy:0"}, "TRAINYARD_FETCH_PROXY: expected http://HOST:PORT"),
         ({"TRAINYARD_FETCH_PROXY_USER": "node"}, "TRAINYARD_FETCH_PROXY_USER: set TRAINYARD_FETCH_PROXY, too"),
-        ({**PROXY, "TRAINYARD_FETCH_PROXY_USER": "a:b"}, "TRAINYARD_FETCH_PROXY_USER: a user has no colon"),
+        ({**PROXY, "TRAINYARD_FETCH_PROXY_USER": "a:b"}, "TRAINYARD_FETCH_PROXY_USER: must not contain a colon"),
         ({**PROXY, "TRAINYARD_FETCH_PROXY_USER": "юзер"}, "TRAINYARD_FETCH_PROXY_USER: expected printable ASCII"),
         (
             {

@@ -78,7 +78,7 @@ def _with_another(db: Database, work: WorkOrder, damage: DamagedCheckpoint) -> W
     if inference is None or not inference.model.chosen_as or inference.model.service or work.is_replica:
         raise damage
     if not damage.retired:  # it is still the best or newest one: another attempt can record that it is not
-        raise AttemptFailed("INTERNAL", f"{damage.reason}, and could not be retired") from damage
+        raise AttemptFailed("STORAGE_ERROR", f"{damage.reason}, and could not be retired") from damage
     if work.shards:
         noun, count = "benchmark" if work.kind == EVALUATION else "shard", len(work.shards)
         made = f"1 {noun} is finished with it" if count == 1 else f"{count} {noun}s are finished with it"

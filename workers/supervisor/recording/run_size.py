@@ -3,14 +3,15 @@
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 from workers.run_dir.sizes import allocated_bytes
 
 PERIOD_SECONDS = 2.0
 SHARE = 0.05  # of the time at most, for walking through directories of very many files
-# One directory is walked through at a time: each walk holds up to 65 descriptors, of which the supervisor needs others.
-_WALKING = threading.Lock()
+# Of its mounts one is walked through at a time: each walk holds up to 65 descriptors, and the supervisor needs others.
+_WALKING_MOUNTS = threading.Lock()
 
 
 class RunSizeWatch:
@@ -32,6 +33,7 @@ class RunSizeWatch:
         self._limit_mb = limit_mb
         self._on_exceeded = on_exceeded
         self._besides, self._share = besides, share
+        self._turn = _WALKING_MOUNTS if share < SHARE else nullcontext()
         self._stopped = threading.Event()
 
     def start(self) -> None:
@@ -43,7 +45,7 @@ class RunSizeWatch:
     def _watch(self) -> None:
         pause, most_bytes = PERIOD_SECONDS, ((self._limit_mb + 1) << 20) - 1
         while not self._stopped.wait(pause):
-            with _WALKING:
+            with self._turn:
                 began = time.monotonic()
                 found = allocated_bytes(self._directory, besides=self._besides, most_bytes=most_bytes)
                 took = time.monotonic() - began

@@ -137,10 +137,12 @@ def why_not_of_project(reference: ImageReference, sources: Sequence[str], projec
     """
     is_listed = LOCAL_IMAGES in sources if reference.is_local else any(map(reference.is_below, sources))
     if sources and not is_listed:
+        kept = "".join(f" --image-source {source}" for source in sources)
         return (
-            f"jobs of the project {project} use images from {', '.join(sources)}, and {reference} is not there; name "
-            f"another one, or have an administrator change the list: trainyard projects change {project} --image-source"
+            f"jobs of project {project} may only use images from {', '.join(sources)}, and {reference} is not among "
+            f"them; use one of those, or ask a super admin to run: trainyard projects change {project}{kept} "
+            "--image-source REGISTRY/PATH"
         )
     if require_digest and not reference.is_local and not reference.digest:
-        return f"the project {project} names images with their digest; write {reference.name}@sha256:DIGEST"
+        return f"project {project} requires a digest for images from registries; write {reference.name}@sha256:DIGEST"
     return ""

@@ -49,12 +49,19 @@ class OutboundProxy:
         return "\r\n".join([*lines, "", ""]).encode("ascii")
 
 
+_WAYS_OUT = {
+    "403": ": it refuses this host; ask its operator to allow it, or list the host in TRAINYARD_FETCH_NO_PROXY",
+    "407": f": it wants a login; set {SETTING}_USER and {SETTING}_SECRET",
+}
+
+
 def refusal(head: bytes) -> str:
     """Why a proxy has not connected, by its answer; empty if it has."""
     found = _STATUS.match(head)
     if found is None:
-        return f"the proxy of {SETTING} does not answer as an HTTP proxy"
-    return "" if found[1].startswith(b"2") else f"the proxy of {SETTING} answers {found[1].decode()}"
+        return f"the proxy of {SETTING} does not answer as an HTTP proxy; check its host and port"
+    code = found[1].decode()
+    return "" if code.startswith("2") else f"the proxy of {SETTING} answers {code}{_WAYS_OUT.get(code, '')}"
 
 
 def may_be_asked(host: str, addresses: Sequence[str], allow: tuple[str, ...]) -> bool:

@@ -28,9 +28,9 @@ def unpublished(document: JobDocument, *, nodes: int) -> Iterator[tuple[str, str
         if found := list(dict.fromkeys(_mentions(document, role))):
             where, writer = (role.role, "the first role") if number else ("its other instances", "its first instance")
             why = (
-                f"of {', '.join(found[:MOST_SHOWN])} only the files on the node of rank 0 are published, and {where} "
-                "may be on another, whose files are kept among the job's artifacts alone; write them to a storage of "
-                f"your own, or let {writer} write them; tasks.affinity can require same_node"
+                f"of {', '.join(found[:MOST_SHOWN])} only files on rank 0's node are published, and {where} may run on "
+                "another node, whose files are kept only among the job's artifacts; write to your own storage, "
+                f"let {writer} write them, or require same_node in tasks.affinity"
             )
             yield f"tasks.{number}", why
 

@@ -293,7 +293,7 @@ def test_damage_that_could_not_be_recorded_is_left_to_another_attempt(
     with pytest.raises(AttemptFailed, match="could not be retired") as failed:
         prepared(database, storage, asked_for(database, damaged[0], damaged[1], "latest"), tmp_path)
 
-    assert failed.value.error_type == "INTERNAL"
+    assert failed.value.error_type == "STORAGE_ERROR"
 
 
 def test_attempt_that_lost_the_job_takes_no_other_model(database, storage, damaged, tmp_path):

@@ -102,7 +102,7 @@ def test_a_node_that_is_lost_before_its_output_was_looked_at_is_named(database: 
     assert ending is not None
     assert ending.state is JobState.COMPLETED
     (message,) = warned(database, gang)
-    assert message.startswith("what the ranks on n2 wrote to TRAINYARD_OUTPUT_DIR is not kept")
+    assert message.startswith("what the ranks on n2 wrote to TRAINYARD_OUTPUT_DIR was not kept")
 
 
 @pytest.mark.parametrize("announced", [True, False], ids=["announced", "not announced"])

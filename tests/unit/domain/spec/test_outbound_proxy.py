@@ -59,15 +59,16 @@ def test_requests_and_answers_have_the_form_of_connect() -> None:
     assert PROXY.url == "http://node:a%40b%3Ac@proxy.corp.example:3128"
     assert "a@b" not in repr(PROXY)
     assert refusal(b"HTTP/1.1 200 Connection established\r\n\r\n") == ""
-    assert refusal(b"HTTP/1.0 407 Proxy Authentication Required\r\n\r\n").endswith("TRAINYARD_FETCH_PROXY answers 407")
+    wants_login = refusal(b"HTTP/1.0 407 Proxy Authentication Required\r\n\r\n")
+    assert "TRAINYARD_FETCH_PROXY answers 407: it wants a login; set TRAINYARD_FETCH_PROXY_USER" in wants_login
     assert "does not answer as an HTTP proxy" in refusal(b"SSH-2.0-OpenSSH\r\n")
 
 
 @pytest.mark.parametrize(
     ("variables", "problem"),
     [
-        ({"PROXY": "https://proxy:3128"}, "expected http://host:port"),
-        ({"PROXY": "http://proxy:3128/path"}, "expected http://host:port"),
+        ({"PROXY": "https://proxy:3128"}, "expected http://HOST:PORT"),
+        ({"PROXY": "http://proxy:3128/path"}, "expected http://HOST:PORT"),
         ({"PROXY": "http://user:secret@proxy:3128"}, "with nothing else in it"),
         ({"PROXY": "proxy:3128"}, "expected a URL"),
         ({"PROXY": "http://proxy:3128", "PROXY_SECRET": "x"}, "set TRAINYARD_FETCH_PROXY_USER, too"),

@@ -28,15 +28,15 @@ def test_the_output_and_the_role_are_named() -> None:
     (field, why), *others = fields(TRAINER, WRITER).items()
 
     assert (field, others) == ("tasks.1", [])
-    assert why.startswith("of --out=$(TRAINYARD_OUTPUT_DIR)/a only the files on the node of rank 0 are published")
-    assert "writer may be on another" in why
+    assert why.startswith("of --out=$(TRAINYARD_OUTPUT_DIR)/a only files on rank 0's node are published")
+    assert "writer may run on another" in why
 
 
 def test_the_first_role_is_told_of_its_other_instances() -> None:
     why = fields({**WRITER, "count": 2}, TRAINER)["tasks.0"]
 
-    assert "its other instances may be on another" in why
-    assert "or let its first instance write them" in why
+    assert "its other instances may run on another" in why
+    assert "let its first instance write them" in why
 
 
 @pytest.mark.parametrize(
