@@ -166,7 +166,9 @@ def test_a_node_without_megatron_says_what_to_install(tmp_path):
     )
     log, environment = tmp_path / "log", rank_environment(0, 1, 0)
 
-    process = start_rank(["tests.scripts.executes_argument", code], environment=environment, cwd=tmp_path, log=log)
+    # Cold: the fork server may have imported Megatron for an earlier test.
+    arguments = ["tests.scripts.executes_argument", code]
+    process = start_rank(arguments, environment=environment, cwd=tmp_path, log=log, cold=True)
 
     assert process.wait(60) == 0
     assert log.read_text().endswith("\nMEGATRON is not installed on this node: pip install 'trainyard[megatron]'\n")
