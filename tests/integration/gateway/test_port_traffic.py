@@ -206,7 +206,8 @@ def test_a_body_that_the_job_does_not_read_waits_in_the_browser(make_port_site: 
             sent = _sent_until_full(browser)
         done.set()
 
-    assert sent < 48 << 20
+    # Of the 256 MiB what sockets and pipes of four processes hold, as the kernel sizes them.
+    assert sent < 96 << 20
 
 
 def test_a_browser_that_leaves_frees_the_jobs_connection(port_site: PortSite) -> None:
