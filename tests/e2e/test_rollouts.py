@@ -278,9 +278,11 @@ def test_a_training_on_two_nodes_beside_rollouts_is_that_of_one_node(
         point[2] for point in system.get(f"/v1/jobs/{job_id}/metrics?names=weights_bytes")["series"]["weights_bytes"]
     ]
     once = min(filter(None, sent))  # the first step after an evaluation has what rollouts got for that
-    again = {once * 3 / 2, once * 2}  # one of the two starts again within a step, or both do
-    assert {*sent} <= {0, once, *again}, "each rollout gets a step's weights once, and again when it starts again"
-    assert sent[0] == once
+    # A rollout gets a step's weights again when it starts again, and when the second rank asks it before the first,
+    # which hands them over unasked.
+    again = {once * 3 / 2, once * 2}
+    assert {*sent} <= {0, once, *again}
+    assert sent[0] > 0
     for rank in (1, 2, 3):
         assert system.log_lines(job_id, rank=rank)
 
