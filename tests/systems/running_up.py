@@ -74,11 +74,11 @@ class RunningUp:
     def pids(self) -> dict[str, int]:
         return {path.stem: int(path.read_text()) for path in (self.data_dir / "run").glob("*.pid")}
 
-    def get(self, path: str, *, seconds: float = 10.0) -> tuple[int, Any]:
-        """(status, data or error) of a request with the administrator's key, which is given up after ``seconds``."""
+    def get(self, path: str) -> tuple[int, Any]:
+        """(status, data or error) of a request with the administrator's key."""
         request = urllib.request.Request(self.url + path, headers={"Authorization": f"Bearer {self.key}"})
         try:
-            with urllib.request.urlopen(request, timeout=seconds) as response:
+            with urllib.request.urlopen(request, timeout=10) as response:
                 return response.status, json.load(response)["data"]
         except urllib.error.HTTPError as error:
             return error.code, json.load(error).get("error")

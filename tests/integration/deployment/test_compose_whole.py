@@ -134,7 +134,7 @@ def test_everything_becomes_healthy_and_trains_a_job(composition: Composition) -
     for name in OURS:
         composition.start(name)
     for name in OURS:
-        wait_for(lambda name=name: composition.is_healthy(name), seconds=120, what=f"{name} is healthy")  # type: ignore[misc]
+        wait_for(lambda name=name: composition.is_healthy(name), seconds=60, what=f"{name} is healthy")  # type: ignore[misc]
 
     for script in SCRIPTS.glob("count.py"):
         (composition.folder / "shared" / script.name).write_bytes(script.read_bytes())
